@@ -1,0 +1,1 @@
+"""What assets use: the store, model downloads and worker processes."""

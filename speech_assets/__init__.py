@@ -1,0 +1,1 @@
+"""Dagster lineage that makes, serves and measures Orpheus-class text-to-speech."""

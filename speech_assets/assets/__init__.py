@@ -1,0 +1,1 @@
+"""The Dagster assets: thin functions that decide, record and check."""
