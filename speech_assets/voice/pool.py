@@ -11,11 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from speech_assets.voice.held_out import HELD_OUT_IDS
 from speech_assets.voice.packs import Utterance, read_packs
-
-HELD_OUT_IDS = range(70)
-"""Ids of the texts that no part of the voice is trained on: 20 Harvard, 10 long, 40 WordNet ones."""
-
 
 class SpeechPool:
     """Speech of all packs found so far, end to end on `device` (int16); held-out utterances apart.

@@ -29,11 +29,11 @@ from snac import SNAC
 from torch import Tensor, nn
 
 from speech_assets.voice.codes import CODEBOOK_SIZE, TOKENS_PER_FRAME, slots_from_levels
+from speech_assets.voice.held_out import HELD_OUT_IDS
 from speech_assets.voice.layout import VoiceLayout
 from speech_assets.voice.lead import audible_part, pad_batch, place
 from speech_assets.voice.llama import LlamaShape, SmallLlama
 from speech_assets.voice.packs import Utterance, read_packs
-from speech_assets.voice.pool import HELD_OUT_IDS
 from speech_assets.voice.texts import VoiceText, read_texts
 from speech_assets.work.voice_codec import say, write_json
 
@@ -50,7 +50,7 @@ class LmTraining:
     heads: int = 6
     kv_heads: int = 3
     feed_forward: int = 1024
-    dropout: float = 0.1
+    dropout: float = 0.15
     corrupted: float = 0.05  # Share of input codes replaced by a random one of their slot.
     batch_tokens: int = 32_768
     learning_rate: float = 1.2e-3
@@ -93,6 +93,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--tokens", type=Path, help="tokens to use (made if absent)")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--steps", type=int, default=0, help="stop after this many (for tests)")
+    parser.add_argument("--only-tokens", action="store_true", help="encode, then end")
     parser.add_argument("--most-clips", type=int, default=0, help="per voice (for tests)")
     for field in dataclasses.fields(LmTraining):
         flag = "--" + field.name.replace("_", "-")
@@ -111,6 +112,8 @@ def main(argv: list[str] | None = None) -> int:
             found = read_packs(Path(folder), voice)[0]
             clips += found[: args.most_clips or None]
         tokenise(clips, args.codec, tokens, config, device)
+    if args.only_tokens:
+        return 0
     train, held = load_sequences(tokens, texts, layout, config, device)
     trainer = Trainer(config, layout, train, held, device, args.out)
     trainer.facts = {
@@ -187,9 +190,13 @@ def load_sequences(
     prompts: tuple[list[int], ...] = ([], [])
     names: tuple[list[int], ...] = ([], [])
     too_long = 0
+    known: dict[tuple[int, str], list[int]] = {}
     for number, voice, size, end in zip(ids, voices, sizes, ends, strict=True):
         frames = codes[end - size : end].reshape(-1, TOKENS_PER_FRAME)
-        prompt = layout.prompt(texts[int(number)].phonemes, str(voice))
+        key = (int(number), str(voice))
+        if key not in known:
+            known[key] = layout.prompt(texts[key[0]].phonemes, key[1])
+        prompt = known[key]
         sequence = np.concatenate(
             [prompt, layout.audio_ids(frames, compact=True), [layout.end_of_speech]]
         )
@@ -266,11 +273,8 @@ class Trainer:
         self.facts: dict[str, str] = {}
         self.history: list[dict[str, object]] = []
         self.step, self.elapsed_s = 0, 0.0
-        self.smooth_loss = torch.zeros((), device=device)
-        self.dead_bias = math.log(
-            max(1, TOKENS_PER_FRAME * (CODEBOOK_SIZE - layout.live_codes))
-        )
-        self.has_dead = layout.live_codes < CODEBOOK_SIZE
+        self.smooth_loss = torch.full((), 8.0, device=device)
+        self.row_bias = row_bias(layout).to(device)
         self.graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor, Tensor]] = {}
         self.rng = np.random.default_rng(config.seed)
         self._buckets()
@@ -442,11 +446,11 @@ class Trainer:
         with torch.autocast(
             self.device.type, dtype=torch.bfloat16, enabled=cuda, cache_enabled=False
         ):
-            hidden = self.lm(given)[:, :-1]
-            logits = hidden @ self.lm.model.embed_tokens.weight.to(hidden.dtype).t()
-        logits = logits.float().flatten(0, 1)
-        if self.has_dead:
-            logits = torch.cat([logits[:, :-1], logits[:, -1:] + self.dead_bias], 1)
+            hidden = self.lm(given)[:, :-1].flatten(0, 1)
+            rows = self.lm.model.embed_tokens.weight.to(hidden.dtype)
+            rows = F.pad(rows, (0, 0, 0, len(self.row_bias) - len(rows)))
+            logits = hidden @ rows.t()
+        logits = logits.float() + self.row_bias
         target = torch.where(speech, ids, -100)[:, 1:].flatten()
         return F.cross_entropy(logits, target, ignore_index=-100)
 
@@ -485,6 +489,19 @@ class Trainer:
         }
         self.history.append(line)
         say(f"{json.dumps(line)} {rate:.1f} steps/s")
+
+
+def row_bias(layout: VoiceLayout) -> Tensor:
+    """What to add to the logits of compact rows, padded to a multiple of 64 for fast products.
+
+    The last row stands for all dead codes at once, so it counts as many times; padding never counts.
+    """
+    size = layout.compact_size
+    bias = torch.full((-(-size // 64) * 64,), -1e9)
+    bias[: size - 1] = 0.0
+    dead = TOKENS_PER_FRAME * (CODEBOOK_SIZE - layout.live_codes)
+    bias[size - 1] = math.log(dead) if dead else -1e9
+    return bias
 
 
 if __name__ == "__main__":
