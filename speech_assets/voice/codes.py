@@ -16,7 +16,9 @@ SLOTS_OF_LEVEL = ((0,), (1, 4), (2, 3, 5, 6))
 def slots_from_levels(levels: Sequence[Tensor]) -> Tensor:
     """Codes in slot order (batch, frames, 7) from SNAC's (batch, frames), (.., 2 frames), (.., 4 frames)."""
     batch, frames = levels[0].shape
-    out = torch.empty(batch, frames, TOKENS_PER_FRAME, dtype=levels[0].dtype, device=levels[0].device)
+    out = torch.empty(
+        batch, frames, TOKENS_PER_FRAME, dtype=levels[0].dtype, device=levels[0].device
+    )
     for level, slots in zip(levels, SLOTS_OF_LEVEL, strict=True):
         out[..., list(slots)] = level.view(batch, frames, len(slots))
     return out

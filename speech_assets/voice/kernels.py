@@ -286,7 +286,10 @@ def _noise_block(block: NoiseBlock, x: Tensor) -> Tensor:
 def fuse(model: nn.Module) -> nn.Module:
     """`model` with every snake, noise block and depthwise residual unit running fused, in place."""
     for module in model.modules():
-        if isinstance(module, ResidualUnit) and module.block[1].groups == module.block[1].in_channels:
+        if (
+            isinstance(module, ResidualUnit)
+            and module.block[1].groups == module.block[1].in_channels
+        ):
             module.forward = types.MethodType(residual_unit, module)
         elif isinstance(module, Snake1d):
             module.forward = types.MethodType(lambda self, x: snake(x, self.alpha), module)

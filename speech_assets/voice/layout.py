@@ -21,6 +21,7 @@ LAYOUT_FILE = "layout.json"
 PHONEMES = tuple(" !,.:;?AIOTWYbdfhijklmnpstuvwzæðŋɐɑɔəɛɜɡɪɹʃʊʌʒʤʧˈˌθᵊᵻ")
 """Every symbol that the phonemes of the training texts use, in code point order."""
 
+
 @dataclass(frozen=True, slots=True)
 class VoiceLayout:
     """Ids of one checkpoint. The defaults are the embedded voice's; the file in its folder decides."""
@@ -40,7 +41,9 @@ class VoiceLayout:
     def __post_init__(self) -> None:
         ends = (self.voice_base + len(self.voices), self.phoneme_base + len(self.phonemes))
         if ends[0] > self.phoneme_base or ends[1] > self.audio_base:
-            raise ValueError(f"voices end at {ends[0]}, phonemes at {ends[1]}: they overlap what follows")
+            raise ValueError(
+                f"voices end at {ends[0]}, phonemes at {ends[1]}: they overlap what follows"
+            )
 
     @property
     def vocab_size(self) -> int:
@@ -80,7 +83,9 @@ class VoiceLayout:
         codes = np.arange(CODEBOOK_SIZE)
         dead = self.compact_size - 1
         slots = [
-            np.where(codes < self.live_codes, self.audio_base + slot * self.live_codes + codes, dead)
+            np.where(
+                codes < self.live_codes, self.audio_base + slot * self.live_codes + codes, dead
+            )
             for slot in range(TOKENS_PER_FRAME)
         ]
         return np.concatenate([np.arange(self.audio_base), *slots])
@@ -102,6 +107,7 @@ class VoiceLayout:
         temporary.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", "utf-8")
         temporary.replace(path)
 
+
 def read_layout(folder: Path) -> VoiceLayout:
     """The layout that a checkpoint's folder says it has."""
     value = json.loads((folder / LAYOUT_FILE).read_text("utf-8"))
@@ -109,4 +115,3 @@ def read_layout(folder: Path) -> VoiceLayout:
     return VoiceLayout(
         **{n: tuple(v) if isinstance(v, list) else v for n, v in value.items() if n in names}
     )
-

@@ -45,7 +45,11 @@ def place(clip: Utterance, audible: tuple[int, int], rng: np.random.Generator) -
 
 
 def pad_batch(
-    clips: list[Utterance], placements: list[Placement], *, device: torch.device, generator: torch.Generator
+    clips: list[Utterance],
+    placements: list[Placement],
+    *,
+    device: torch.device,
+    generator: torch.Generator,
 ) -> Tensor:
     """Clips at their places in noise of their own floor, float32 (batch, 1, samples) of whole frames."""
     length = max(p.frames for p in placements) * SAMPLES_PER_FRAME

@@ -262,9 +262,12 @@ def generate(
         drawn.append(choice)
         hidden = run((choice + first)[:, None], longest + n)
     frames = len(drawn) // tokens_per_frame
-    codes = torch.stack(drawn[: frames * tokens_per_frame], 1).view(count, frames, -1).cpu().tolist()
+    codes = (
+        torch.stack(drawn[: frames * tokens_per_frame], 1).view(count, frames, -1).cpu().tolist()
+    )
     return [
-        (row[: int(n)], bool(e)) for row, n, e in zip(codes, lengths.cpu(), ended.cpu(), strict=True)
+        (row[: int(n)], bool(e))
+        for row, n, e in zip(codes, lengths.cpu(), ended.cpu(), strict=True)
     ]
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from speech_assets.voice.held_out import HELD_OUT_IDS
 from speech_assets.voice.packs import Utterance, read_packs
 
+
 class SpeechPool:
     """Speech of all packs found so far, end to end on `device` (int16); held-out utterances apart.
 

@@ -33,7 +33,10 @@ class QuantizerTraining:
 
     def loss(self) -> Tensor:
         """Weighted sum of the last pass' losses, a scalar; the next pass starts new lists."""
-        return COMMITMENT_WEIGHT * torch.stack(self.commitment).sum() + torch.stack(self.codebook).sum()
+        return (
+            COMMITMENT_WEIGHT * torch.stack(self.commitment).sum()
+            + torch.stack(self.codebook).sum()
+        )
 
     @torch.no_grad()
     def revive(self, *, unused_passes: int = 100, most: int = 128) -> int:

@@ -88,7 +88,9 @@ def main(argv: list[str] | None = None) -> int:
         flag = "--" + field.name.replace("_", "-")
         parser.add_argument(flag, type=type(field.default), default=field.default)
     args = parser.parse_args(argv)
-    config = CodecTraining(**{f.name: getattr(args, f.name) for f in dataclasses.fields(CodecTraining)})
+    config = CodecTraining(
+        **{f.name: getattr(args, f.name) for f in dataclasses.fields(CodecTraining)}
+    )
     folders = {Path(d): voice for voice, d in (p.split("=", 1) for p in args.packs)}
     device = torch.device(args.device)
     pool = SpeechPool(folders, device)
@@ -136,7 +138,9 @@ class Trainer:
         self.graphs: dict[bool, torch.cuda.CUDAGraph] = {}
         self.history: list[dict[str, object]] = []
         self._load()
-        millions = [sum(p.numel() for p in ps) / 1e6 for ps in (self.codec_params, self.judge_params)]
+        millions = [
+            sum(p.numel() for p in ps) / 1e6 for ps in (self.codec_params, self.judge_params)
+        ]
         say(f"codec {millions[0]:.2f} M parameters, discriminators {millions[1]:.2f} M")
 
     def run(self, *, max_steps: int = 0) -> None:
@@ -253,7 +257,9 @@ class Trainer:
         if not path.exists():
             return
         whole = torch.load(path, map_location=self.device, weights_only=True)
-        shape = {k: v for k, v in dataclasses.asdict(self.config).items() if k.endswith(("dim", "codes"))}
+        shape = {
+            k: v for k, v in dataclasses.asdict(self.config).items() if k.endswith(("dim", "codes"))
+        }
         had = {k: whole["config"][k] for k in shape}
         if had != shape:
             raise ValueError(f"{path} is of {had}, asked for {shape}; use another --out")

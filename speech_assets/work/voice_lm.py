@@ -169,7 +169,9 @@ def tokenise(
     )
     temporary.replace(path)
     hours = sum(len(c.samples) for c in clips) / 24_000 / 3600
-    say(f"encoded {len(clips)} clips, {hours:.2f} h, x {config.variants} in {time.monotonic() - began:.0f} s")
+    say(
+        f"encoded {len(clips)} clips, {hours:.2f} h, x {config.variants} in {time.monotonic() - began:.0f} s"
+    )
 
 
 def load_sequences(

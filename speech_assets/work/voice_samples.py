@@ -93,7 +93,9 @@ def speak(args: argparse.Namespace, codec: SNAC, device: torch.device) -> None:
     write_samples(args.out, clips, rows, vars(args))
     seconds = sum(map(len, clips)) / SAMPLE_RATE_HZ
     stopped = sum(row["stopped"] for row in rows)
-    say(f"{len(rows)} clips, {seconds:.0f} s, {stopped} ended by themselves, {time.monotonic() - began:.0f} s")
+    say(
+        f"{len(rows)} clips, {seconds:.0f} s, {stopped} ended by themselves, {time.monotonic() - began:.0f} s"
+    )
 
 
 @torch.inference_mode()
@@ -152,7 +154,10 @@ def to_pcm(samples: NDArray[np.float32]) -> NDArray[np.int16]:
 
 
 def write_samples(
-    out: Path, clips: list[NDArray[np.int16]], rows: list[dict[str, object]], asked: dict[str, object]
+    out: Path,
+    clips: list[NDArray[np.int16]],
+    rows: list[dict[str, object]],
+    asked: dict[str, object],
 ) -> None:
     """Write ``speech.flac`` and ``clips.json``."""
     out.mkdir(parents=True, exist_ok=True)
