@@ -1,0 +1,82 @@
+import dataclasses
+import json
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from safetensors.torch import save_file  # noqa: E402
+
+from speech_assets.voice.export import EMBEDDING, expand_rows  # noqa: E402
+from speech_assets.voice.layout import VoiceLayout, read_layout  # noqa: E402
+from speech_assets.voice.llama import LlamaShape, SmallLlama  # noqa: E402
+from speech_assets.work.voice_export import export, main  # noqa: E402
+
+LAYOUT = VoiceLayout(live_codes=8)
+
+
+def small_lm() -> SmallLlama:
+    torch.manual_seed(0)
+    shape = LlamaShape(
+        LAYOUT.compact_size, hidden=64, layers=2, heads=2, kv_heads=1, feed_forward=96
+    )
+    return SmallLlama(shape).eval()
+
+
+def write_trained(folder, lm, *, layout=LAYOUT):
+    """What `voice_lm` leaves in its folder, in float32."""
+    save_file(dict(lm.state_dict()), folder / "compact.safetensors")
+    config = dataclasses.replace(lm.shape, vocab_size=LAYOUT.vocab_size).hf_config(
+        begin=LAYOUT.begin, end=LAYOUT.end_of_speech, pad=LAYOUT.pad
+    )
+    (folder / "config.json").write_text(json.dumps(config))
+    layout.write(folder, sampling={"temperature": 0.5, "top_p": 0.8})
+
+
+def test_every_id_gets_the_row_that_it_was_trained_with():
+    state = dict(small_lm().state_dict())
+    expanded = expand_rows(state, LAYOUT)
+    rows = torch.from_numpy(LAYOUT.row_of_id())
+    assert torch.equal(expanded[EMBEDDING], state[EMBEDDING][rows])
+    assert len(state[EMBEDDING]) == LAYOUT.compact_size  # The given one is as it was.
+    others = expanded.keys() - {EMBEDDING}
+    assert all(expanded[name] is state[name] for name in others)
+
+
+def test_rows_of_another_layout_are_refused():
+    with pytest.raises(ValueError, match="two trainings"):
+        expand_rows(dict(small_lm().state_dict()), VoiceLayout(live_codes=9))
+
+
+def test_transformers_loads_the_export_and_computes_what_was_trained(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    trained, out = tmp_path / "trained", tmp_path / "out"
+    trained.mkdir()
+    lm = small_lm()
+    write_trained(trained, lm)
+    assert main(["--lm", str(trained), "--out", str(out)]) == 0
+    other, report = transformers.LlamaForCausalLM.from_pretrained(
+        out, dtype=torch.float32, output_loading_info=True
+    )
+    assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    codes = torch.randint(0, LAYOUT.live_codes, (5, 7), generator=torch.Generator().manual_seed(0))
+    prompt = LAYOUT.prompt("ðə kæt", "michael")
+    ids = torch.tensor([[*prompt, *LAYOUT.audio_ids(codes.numpy())]])
+    compact = torch.tensor([[*prompt, *LAYOUT.audio_ids(codes.numpy(), compact=True)]])
+    with torch.no_grad():
+        ours = lm(compact) @ lm.model.embed_tokens.weight.t()
+        theirs = other.eval()(ids).logits
+    assert torch.allclose(ours[..., torch.from_numpy(LAYOUT.row_of_id())], theirs, atol=1e-5)
+    assert read_layout(out) == LAYOUT
+    assert json.loads((out / "layout.json").read_text("utf-8"))["sampling"]["top_p"] == 0.8
+    assert other.generation_config.eos_token_id == LAYOUT.end_of_speech
+    assert other.generation_config.temperature == 0.5
+
+
+def test_a_config_of_another_vocabulary_is_refused(tmp_path):
+    write_trained(tmp_path, small_lm())
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "vocab_size": 100}))
+    with pytest.raises(ValueError, match="vocabulary of 100"):
+        export(tmp_path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
