@@ -1,10 +1,12 @@
 """Score samples of the embedded voice: word and character error rates by Whisper, and DNSMOS.
 
-    python -m speech_assets.work.voice_eval --samples DIR [--samples DIR ...] --texts FILE --out FILE.json
-        [--no-mos]
+    python -m speech_assets.work.voice_eval --samples DIR [--samples DIR ...] --texts FILE
+        --out FILE.json [--no-mos]
 
-Each DIR is one that `voice_samples` wrote. Rates are over all words of a group (voice and sentence set),
-with a 95 % interval from resampling sentences; a sentence's seeds stay together. Runs on a CPU.
+Each DIR is one that `voice_samples` wrote. Rates are over all words of a group (voice and sentence
+set), with 95 % intervals from resampling sentences; a sentence's seeds stay together. From the
+second DIR on, the report also holds its paired differences from the first over the sentences that
+both have. Runs on a CPU.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ Transcribe = Callable[[NDArray[np.float32]], str]
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """One clip: errors and lengths of its transcript, and its MOS (overall, signal, noise, p808)."""
+    """One clip: errors and lengths of its transcript; MOS (overall, signal, noise, p808)."""
 
     id: int
     voice: str
@@ -63,17 +65,21 @@ def main(argv: list[str] | None = None) -> int:
     torch.set_num_threads(1)
     texts = {number: text.text for number, text in read_texts(args.texts).items()}
     transcribe = whisper_tiny()
-    report: dict[str, object] = {"schema_version": 1, "kind": "voice_eval", "samples": {}}
+    first: list[Scored] = []
+    samples: dict[str, dict[str, object]] = {}
     for folder in args.samples:
         scored = score(folder, texts, transcribe, with_mos=not args.no_mos)
         figures = summarise(scored)
         for group, values in figures.items():
             say(f"{folder} {group}: {json.dumps(values)}")
-        report["samples"][str(folder)] = {
-            "figures": figures,
-            "clips": [asdict(clip) for clip in scored],
-        }
-        write_json(args.out, report)
+        samples[str(folder)] = {"figures": figures}
+        if first:
+            versus = compare(first, scored)
+            say(f"{folder} less {args.samples[0]}: {json.dumps(versus)}")
+            samples[str(folder)]["less_first"] = versus
+        first = first or scored
+        samples[str(folder)]["clips"] = [asdict(clip) for clip in scored]
+        write_json(args.out, {"schema_version": 2, "kind": "voice_eval", "samples": samples})
     return 0
 
 
@@ -121,24 +127,75 @@ def summarise(scored: list[Scored]) -> dict[str, dict[str, object]]:
     return {name: _figures(clips) for name, clips in groups.items()}
 
 
-def _figures(clips: list[Scored]) -> dict[str, object]:
-    sentences: dict[tuple[int, str], NDArray[np.int64]] = defaultdict(lambda: np.zeros(4, np.int64))
+def compare(first: list[Scored], other: list[Scored]) -> dict[str, dict[str, object]]:
+    """`other` less `first`, paired by sentence and voice, of all sentences and of each voice."""
+    a, b = _by_sentence(first), _by_sentence(other)
+    shared = sorted(a.keys() & b.keys())
+    groups = {"all": shared}
+    for voice in sorted({voice for _, voice in shared}):
+        groups[f"voice {voice}"] = [key for key in shared if key[1] == voice]
+    made: dict[str, dict[str, object]] = {}
+    for name, keys in groups.items():
+        if not keys:
+            continue
+        values: dict[str, object] = {"sentences": len(keys)}
+        tables = [np.stack([t[key] for key in keys]) for t in (a, b)]
+        draws = _draws(len(keys))
+        whole = np.arange(len(keys))[None]
+        for measure, of in MEASURES.items():
+            if measure.startswith("dnsmos") and not (first[0].mos and other[0].mos):
+                continue
+            differences = of(tables[1][draws].sum(1)) - of(tables[0][draws].sum(1))
+            value = of(tables[1][whole].sum(1)) - of(tables[0][whole].sum(1))
+            values[measure] = round(float(value[0]), 4)
+            values[f"{measure}_ci"] = _interval(differences)
+        made[name] = values
+    return made
+
+
+MEASURES: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
+    "wer": lambda sums: sums[:, 0] / sums[:, 1],
+    "cer": lambda sums: sums[:, 2] / sums[:, 3],
+    "dnsmos_overall": lambda sums: sums[:, 5] / sums[:, 4],
+    "dnsmos_signal": lambda sums: sums[:, 6] / sums[:, 4],
+    "dnsmos_noise": lambda sums: sums[:, 7] / sums[:, 4],
+    "dnsmos_p808": lambda sums: sums[:, 8] / sums[:, 4],
+}
+"""Each measure of rows of sums as `_by_sentence` gives them."""
+
+
+def _by_sentence(clips: list[Scored]) -> dict[tuple[int, str], NDArray[np.float64]]:
+    """By sentence and voice, sums over seeds: word errors, words, character errors, characters,
+    clips, and the four MOS."""
+    sums: dict[tuple[int, str], NDArray[np.float64]] = defaultdict(lambda: np.zeros(9))
     for c in clips:
-        counts = (c.word_errors, c.words, c.character_errors, c.characters)
-        sentences[c.id, c.voice] += np.array(counts)
-    table = np.stack(list(sentences.values()))
-    rng = np.random.default_rng(0)
-    draws = table[rng.integers(len(table), size=(RESAMPLINGS, len(table)))].sum(1)
-    low, high = np.percentile(draws[:, 0] / draws[:, 1], [2.5, 97.5])
-    total = table.sum(0)
+        counts = (c.word_errors, c.words, c.character_errors, c.characters, 1)
+        sums[c.id, c.voice] += np.array(counts + (c.mos or (0.0,) * 4))
+    return sums
+
+
+def _draws(sentences: int) -> NDArray[np.int64]:
+    """Sentences of each resampling, (RESAMPLINGS, sentences); the same for equal counts."""
+    return np.random.default_rng(0).integers(sentences, size=(RESAMPLINGS, sentences))
+
+
+def _interval(values: NDArray[np.float64]) -> list[float]:
+    return [round(float(v), 4) for v in np.percentile(values, [2.5, 97.5])]
+
+
+def _figures(clips: list[Scored]) -> dict[str, object]:
+    table = np.stack(list(_by_sentence(clips).values()))
+    drawn = table[_draws(len(table))].sum(1)
+    total = table.sum(0, keepdims=True)
     figures: dict[str, object] = {
         "clips": len(clips),
         "seconds": round(sum(c.seconds for c in clips), 1),
-        "words": int(total[1]),
-        "wer": round(float(total[0] / total[1]), 4),
-        "wer_ci": [round(float(low), 4), round(float(high), 4)],
-        "cer": round(float(total[2] / total[3]), 4),
+        "words": int(total[0, 1]),
     }
+    for measure, of in MEASURES.items():
+        if clips[0].mos or not measure.startswith("dnsmos"):
+            figures[measure] = round(float(of(total)[0]), 4)
+            figures[f"{measure}_ci"] = _interval(of(drawn))
     seeds = sorted({c.seed for c in clips})
     if len(seeds) > 1:
         figures["wer_by_seed"] = [
@@ -149,10 +206,6 @@ def _figures(clips: list[Scored]) -> dict[str, object]:
             )
             for seed in seeds
         ]
-    if clips[0].mos:
-        means = np.mean([c.mos for c in clips], 0)
-        names = ("overall", "signal", "noise", "p808")
-        figures["dnsmos"] = {n: round(float(m), 2) for n, m in zip(names, means, strict=True)}
     return figures
 
 
