@@ -4,8 +4,9 @@
         --minutes 9 [--live-codes 1024] [--decoder-dim 384] ...
 
 Writes to --out: ``config.json`` and ``pytorch_model.bin`` (float16, loads with
-``SNAC.from_pretrained``), ``figures.json`` and ``state.pt``, from which the same command goes on. On a
-GPU the whole step is one CUDA graph over fused kernels; on a CPU the same code runs slowly, for tests.
+``SNAC.from_pretrained``), ``figures.json`` and ``state.pt``, from which the same command goes on.
+On a GPU the whole step is one CUDA graph over fused kernels; on a CPU the same code runs slowly,
+for tests.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ from speech_assets.voice.packs import Utterance
 from speech_assets.voice.pool import SpeechPool
 from speech_assets.voice.vq import retire_codes, train_quantizers
 
-CODE_VERSION = 1
+CODE_VERSION = 2
+STALLED = 3
+"""Exit status of a training that does not learn, so that a script can go on with another seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,10 @@ class CodecTraining:
     feature_weight: float = 0.67
     average_decay: float = 0.999  # Of the moving average of weights that is written.
     save_every_s: float = 150.0
+    stalled_step: int = 1_500  # Where the mel loss must be below `stalled_mel`, else it ends.
+    stalled_mel: float = (
+        0.6  # One run stood at 0.75-0.95 for 2,000 steps; a healthy one has 0.24 at 3,000.
+    )
     seed: int = 1
 
     def snac_config(self) -> dict[str, object]:
@@ -77,7 +84,7 @@ class CodecTraining:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Train as the command line says; 0 when the weights are written."""
+    """Train as the command line says; 0 when the weights are written, 3 when it stalled."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--packs", action="append", required=True, metavar="VOICE=DIR")
     parser.add_argument("--out", type=Path, required=True)
@@ -99,9 +106,18 @@ def main(argv: list[str] | None = None) -> int:
     if args.profile:
         trainer.profile()
         return 0
-    trainer.run(max_steps=args.steps)
-    pool.close()
+    try:
+        trainer.run(max_steps=args.steps)
+    except StalledTraining as error:
+        say(f"{error}; nothing is written, give another --seed")
+        return STALLED
+    finally:
+        pool.close()
     return 0
+
+
+class StalledTraining(RuntimeError):
+    """The codec has not begun to learn when it should have."""
 
 
 class Trainer:
@@ -155,7 +171,7 @@ class Trainer:
             self._advance(adversarial=share >= config.adversaries_from)
             self.step += 1
             if self.step % 10 == 0:
-                if 100 < self.step and share < config.revive_until:
+                if self.step > 100 and share < config.revive_until:
                     self.quantizers.revive()
                 if self.step % 100 == 0 and self.pool.take():
                     say(f"{self.pool.hours:.2f} h to train on")
@@ -168,14 +184,22 @@ class Trainer:
                 say(f"{self.elapsed_s:.0f} s step {self.step} {rate:.1f} steps/s {told}")
                 if not math.isfinite(values["mel"]):
                     raise FloatingPointError(f"step {self.step}: mel loss is {values['mel']}")
+                self._check_learning(values["mel"])
             self.elapsed_s = before_s + time.monotonic() - began
             if self.elapsed_s - saved_s > config.save_every_s:
                 saved_s = self.elapsed_s
                 self.save("snapshot")
         self.save("final")
 
+    def _check_learning(self, mel: float) -> None:
+        if self.step == self.config.stalled_step and mel > self.config.stalled_mel:
+            raise StalledTraining(
+                f"step {self.step}: mel loss {mel:.3f}, above {self.config.stalled_mel} (seed "
+                f"{self.config.seed}): it does not learn"
+            )
+
     def profile(self) -> None:
-        """Print where 5 eager adversarial steps spend device time, then graph rates of both kinds."""
+        """Print where 5 eager steps of each kind spend device time, then rates of the graphs."""
         self.batch.copy_(self.pool.crops(self.config.batch, self.config.crop_samples))
         for adversarial in (False, True):
             for _ in range(3):
@@ -203,7 +227,7 @@ class Trainer:
             say(f"{adversarial=}: {30 / (time.monotonic() - began):.1f} steps/s")
 
     def save(self, tag: str) -> None:
-        """Write weights (the average), figures of the held-out speech, and the state to go on from."""
+        """Write weights (the average), figures of held-out speech, and the state to go on from."""
         raw = [p.detach().clone() for p in self.codec_params]
         figures: dict[str, object] = {"raw": self._held_out_figures()}
         with torch.no_grad():
@@ -233,7 +257,7 @@ class Trainer:
             "device": torch.cuda.get_device_name() if self.device.type == "cuda" else "cpu",
             "software": {"torch": torch.__version__},
             "hours": round(self.pool.hours, 3),
-            "corpus_sha256": fingerprint(self.pool),
+            "corpus_sum": fingerprint(self.pool),
             "history": self.history,
         }
         write_json(self.out / "figures.json", report)
@@ -279,7 +303,10 @@ class Trainer:
         groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
         for name, p in named:
             groups["codebook" in name].append(p)
-        rate = lambda: torch.tensor(learning_rate, device=self.device) if cuda else learning_rate  # noqa: E731
+
+        def rate() -> Tensor | float:  # Each group its own: a captured step reads it on the device.
+            return torch.tensor(learning_rate, device=self.device) if cuda else learning_rate
+
         return torch.optim.AdamW(
             [
                 {"params": ps, "lr": rate(), "weight_decay": 0.0 if is_codebook else 1e-3}
@@ -315,7 +342,7 @@ class Trainer:
         self.graphs[adversarial].replay()
 
     def _capture(self, adversarial: bool) -> torch.cuda.CUDAGraph:
-        """One step as a CUDA graph, after 4 real steps on a side stream (kernels get chosen there)."""
+        """One step as a CUDA graph, after 4 real steps on a side stream (chooses kernels)."""
         began = time.monotonic()
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -377,7 +404,7 @@ class Trainer:
 
     @torch.no_grad()
     def _held_out_figures(self, most: int = 40) -> dict[str, object]:
-        """Mel distance by voice over held-out clips, codes used and their entropy in bits by level."""
+        """Mel distance by voice over held-out clips; codes used and entropy in bits by level."""
         torch.backends.cudnn.benchmark = False
         self.codec.eval()
         mels: dict[str, list[float]] = {}
