@@ -14,7 +14,7 @@ SLOTS_OF_LEVEL = ((0,), (1, 4), (2, 3, 5, 6))
 
 
 def slots_from_levels(levels: Sequence[Tensor]) -> Tensor:
-    """Codes in slot order (batch, frames, 7) from SNAC's (batch, frames), (.., 2 frames), (.., 4 frames)."""
+    """Codes in slot order (batch, frames, 7) from SNAC's levels: frames, 2 and 4 times as many."""
     batch, frames = levels[0].shape
     out = torch.empty(
         batch, frames, TOKENS_PER_FRAME, dtype=levels[0].dtype, device=levels[0].device

@@ -1,11 +1,13 @@
 """Fused residual units for training SNAC on a GPU: fewer passes over memory, same parameters.
 
 A SNAC residual unit is snake, depthwise convolution (7 taps), snake, 1x1 convolution, addition. Run
-operation by operation it reads and writes its activations some thirty times; a training step of a small
-codec is bound by exactly that. Here the first three steps are one Triton kernel forward and two backward
-(activations recomputed), and the 1x1 convolution with the addition is one batched matrix product.
+operation by operation it reads and writes its activations some thirty times; a training step of a
+small codec is bound by exactly that. Here the first three steps are one Triton kernel forward and
+two backward (activations recomputed), and the 1x1 convolution with the addition is one batched
+matrix product.
 
-    snake(x) = x + sin(a x)^2 / (a + 1e-9)        snake'(x) = 1 + sin(2 a x)   (a over a + 1e-9 taken as 1)
+    snake(x) = x + sin(a x)^2 / (a + 1e-9)
+    snake'(x) = 1 + sin(2 a x)                    (a / (a + 1e-9) taken as 1)
 
 `fuse` changes a model's forward only: its state dict, and so `SNAC.from_pretrained`, is untouched.
 """
@@ -81,7 +83,7 @@ def _unit_backward_conv(
     x_ptr, a1_ptr, w_ptr, b_ptr, a2_ptr, gy_ptr, gu_ptr, sums_ptr, channels, length,
     dilation: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
-    """Gradient at the convolution's output, and this row's sums for taps, bias and the second snake."""
+    """Gradient at the convolution's output; this row's sums for taps, bias and the second snake."""
     row = tl.program_id(0).to(tl.int64)
     c = row % channels
     a1 = tl.load(a1_ptr + c).to(tl.float32)
@@ -168,7 +170,7 @@ def _unit_backward_input(
     x_ptr, a1_ptr, w_ptr, gu_ptr, gx_ptr, ga_ptr, channels, length,
     dilation: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
-    """Gradient at the unit's input through the convolution, and this row's sum for the first snake."""
+    """Gradient at the unit's input through the convolution; this row's sum for the first snake."""
     row = tl.program_id(0).to(tl.int64)
     c = row % channels
     a1 = tl.load(a1_ptr + c).to(tl.float32)

@@ -1,14 +1,13 @@
 """Token layout of the embedded voice: who is which id, and the prompt, as data beside the weights.
 
-A prompt is ``begin, voice, phonemes, end_of_text, start_of_speech``; the model answers with audio ids
-(`audio_base` + 4096 * slot + code, slots as in Orpheus) and `end_of_speech`. Training uses the same ids
-without the rows of codes that the codec never gives: `compact`.
+A prompt is ``begin, voice, phonemes, end_of_text, start_of_speech``; the model answers with audio
+ids (`audio_base` + 4096 * slot + code, slots as in Orpheus) and `end_of_speech`. Training uses the
+same ids without the rows of codes that the codec never gives: `compact`.
 """
 
 from __future__ import annotations
 
 import json
-
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -18,13 +17,13 @@ from numpy.typing import NDArray
 from speech_assets.voice.codes import CODEBOOK_SIZE, TOKENS_PER_FRAME
 
 LAYOUT_FILE = "layout.json"
-PHONEMES = tuple(" !,.:;?AIOTWYbdfhijklmnpstuvwzæðŋɐɑɔəɛɜɡɪɹʃʊʌʒʤʧˈˌθᵊᵻ")
+PHONEMES = tuple(" !,.:;?AIOTWYbdfhijklmnpstuvwzæðŋɐɑɔəɛɜɡɪɹʃʊʌʒʤʧˈˌθᵊᵻ")  # noqa: RUF001
 """Every symbol that the phonemes of the training texts use, in code point order."""
 
 
 @dataclass(frozen=True, slots=True)
 class VoiceLayout:
-    """Ids of one checkpoint. The defaults are the embedded voice's; the file in its folder decides."""
+    """Ids of one checkpoint. Defaults are the embedded voice's; the file in its folder decides."""
 
     pad: int = 0
     begin: int = 1
@@ -52,7 +51,7 @@ class VoiceLayout:
 
     @property
     def compact_size(self) -> int:
-        """Rows in training: no code beyond `live_codes`, but one row that stands for all of those."""
+        """Rows in training: no code beyond `live_codes`, but one row that stands for all those."""
         return self.audio_base + TOKENS_PER_FRAME * self.live_codes + 1
 
     def phoneme_ids(self, phonemes: str) -> list[int]:
@@ -73,7 +72,7 @@ class VoiceLayout:
         return [self.begin, voice_id, *text, self.end_of_text, self.start_of_speech]
 
     def audio_ids(self, codes: NDArray[np.integer], *, compact: bool = False) -> NDArray[np.int64]:
-        """Ids, int64 of shape (7 * frames,), of codes of shape (frames, 7); `compact` for training."""
+        """Ids, int64 (7 * frames,), of codes of shape (frames, 7); `compact` for training."""
         stride = self.live_codes if compact else CODEBOOK_SIZE
         slot = np.arange(TOKENS_PER_FRAME)
         return (codes.astype(np.int64) + self.audio_base + stride * slot).reshape(-1)

@@ -1,4 +1,4 @@
-"""Clips with a natural lead-in: faint noise before speech, as Orpheus gives, and enough after it."""
+"""Clips with a natural lead-in: faint noise before speech, as in Orpheus, and enough after it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def pad_batch(
     device: torch.device,
     generator: torch.Generator,
 ) -> Tensor:
-    """Clips at their places in noise of their own floor, float32 (batch, 1, samples) of whole frames."""
+    """Clips in noise of their own floor, float32 (batch, 1, samples) of whole frames."""
     length = max(p.frames for p in placements) * SAMPLES_PER_FRAME
     joined = torch.from_numpy(np.concatenate([c.samples for c in clips])).to(device)
     sizes = torch.tensor([len(c.samples) for c in clips], device=device)[:, None]

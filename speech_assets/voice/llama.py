@@ -1,8 +1,8 @@
 """A Llama small enough to write out: fast to train in CUDA graphs, same weights as transformers'.
 
-Parameter names, rotary positions, norms and grouped queries are those of ``LlamaForCausalLM`` with a tied
-head, which `hf_config` describes and a test compares. Training adds dropout; `generate` samples many
-prompts at once under the slot rule.
+Parameter names, rotary positions, norms and grouped queries are those of ``LlamaForCausalLM`` with
+a tied head, which `hf_config` describes and a test compares. Training adds dropout; `generate`
+samples many prompts at once under the slot rule.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Attention(nn.Module):
         at: int = 0,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """Output for x (batch, steps, hidden); with `cache`, keys and values are kept from step `at`."""
+        """Output for x (batch, steps, hidden); `cache` keeps keys and values from step `at`."""
         batch, steps, _ = x.shape
         q = self.q_proj(x).view(batch, steps, self.heads, self.width).transpose(1, 2)
         k = self.k_proj(x).view(batch, steps, self.kv_heads, self.width).transpose(1, 2)
@@ -206,8 +206,8 @@ def generate(
 ) -> list[tuple[list[list[int]], bool]]:
     """(codes by frame, whether it ended by itself) of each prompt, under the slot rule.
 
-    Only the codes of the slot that is due can be drawn, plus the end before a frame. Prompts run as one
-    batch, padded on the left.
+    Only the codes of the slot that is due can be drawn, plus the end before a frame. Prompts run as
+    one batch, padded on the left.
     """
     device = model.cos.device
     weight = model.model.embed_tokens.weight

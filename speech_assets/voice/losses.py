@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -15,7 +17,7 @@ DISCRIMINATOR_WINDOWS = (1024, 512, 256)
 
 
 def mel_filters(window: int, bands: int, sample_rate_hz: int) -> Tensor:
-    """Triangular mel filters, float32 of shape (bands, window / 2 + 1), peak 1 (HTK's mel scale)."""
+    """Triangular mel filters, float32 (bands, window / 2 + 1), peak 1 (HTK's mel scale)."""
     top = 2595 * np.log10(1 + sample_rate_hz / 2 / 700)
     edges = 700 * (10 ** (np.linspace(0, top, bands + 2) / 2595) - 1)
     bins = np.linspace(0, sample_rate_hz / 2, window // 2 + 1)
@@ -34,7 +36,7 @@ class SpectralLoss(nn.Module):
             self.register_buffer(f"filters_{window}", mel_filters(window, bands, sample_rate_hz))
 
     def forward(self, target: Tensor, made: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean L1 of log10 mel spectra; and spectral convergence plus half the log10 magnitude L1."""
+        """Mean L1 of log10 mel spectra; spectral convergence plus half the log10 magnitude L1."""
         mel = linear = torch.zeros((), device=made.device)
         for window in MEL_BANDS:
             taper, filters = getattr(self, f"window_{window}"), getattr(self, f"filters_{window}")
@@ -51,7 +53,7 @@ class SpectralLoss(nn.Module):
 
 
 def spectrum(x: Tensor, window: int, taper: Tensor) -> Tensor:
-    """Complex spectrum (batch, window / 2 + 1, steps) of x (batch, samples), hop a quarter window."""
+    """Complex spectrum (batch, window / 2 + 1, steps) of x (batch, samples); hop: window / 4."""
     return torch.stft(
         x, window, window // 4, window=taper, center=True, pad_mode="reflect", return_complex=True
     )
@@ -68,7 +70,7 @@ class PeriodDiscriminator(nn.Module):
     def __init__(self, period: int, channels: tuple[int, ...] = (1, 32, 64, 128, 192)) -> None:
         super().__init__()
         self.period = period
-        pairs = list(zip(channels[:-1], channels[1:], strict=True))
+        pairs = list(pairwise(channels))
         convs = [nn.Conv2d(a, b, (5, 1), (3, 1), (2, 0)) for a, b in pairs]
         convs.append(nn.Conv2d(channels[-1], channels[-1], (5, 1), 1, (2, 0)))
         self.convs = nn.ModuleList([weight_norm(conv) for conv in convs])

@@ -81,7 +81,7 @@ def read_pack(folder: Path, number: int, voice: str) -> list[Utterance]:
 def read_packs(
     folder: Path, voice: str, *, skip: frozenset[int] = frozenset(), threads: int = 8
 ) -> tuple[list[Utterance], set[int]]:
-    """Utterances of every pack of `folder` that is there and not in `skip`; and those packs' numbers.
+    """Utterances of every pack of `folder` that is there and not in `skip`; those packs' numbers.
 
     A pack that the index names but the folder lacks (not copied yet) is left for a later call.
     """
@@ -98,7 +98,7 @@ def read_packs(
 def trim(
     samples: NDArray[np.float32], *, before_s: float, after_s: float, threshold: float = 0.02
 ) -> NDArray[np.float32]:
-    """`samples` from `before_s` before to `after_s` after the part above `threshold` of its peak."""
+    """`samples` from `before_s` before to `after_s` after what exceeds `threshold` of the peak."""
     loud = np.flatnonzero(np.abs(samples) > threshold * np.abs(samples).max())
     first = max(0, int(loud[0]) - round(before_s * SAMPLE_RATE_HZ))
     last = min(len(samples), int(loud[-1]) + 1 + round(after_s * SAMPLE_RATE_HZ))

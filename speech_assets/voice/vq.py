@@ -1,11 +1,11 @@
 """Training of SNAC's quantizers, which the package leaves out: losses, first codes, dead codes.
 
-The package's `VectorQuantize` looks codes up and stops there. `train_quantizers` makes the same lookup
-trainable: straight-through gradients, a commitment and a codebook loss, a codebook filled from the first
-batch and codes that nobody chose moved to where data is. Only the first `live_codes` of each codebook are
-used, which trades bits for codes that a small language model can learn; `retire_codes` zeroes the rest, so
-that the package's own lookup (nearest by cosine, zero being farther than any cosine above 0.5) never
-chooses them.
+The package's `VectorQuantize` looks codes up and stops there. `train_quantizers` makes the same
+lookup trainable: straight-through gradients, a commitment and a codebook loss, a codebook filled
+from the first batch and codes that nobody chose moved to where data is. Only the first `live_codes`
+of each codebook are used, which trades bits for codes that a small language model can learn;
+`retire_codes` zeroes the rest, so that the package's own lookup (nearest by cosine, zero being
+farther than any cosine above 0.5) never chooses them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COMMITMENT_WEIGHT = 0.25
 
 @dataclass(slots=True)
 class QuantizerTraining:
-    """Losses of the last forward pass, and what keeps codes alive, of all quantizers of one model."""
+    """Losses of the last forward pass, and what keeps codes alive, of one model's quantizers."""
 
     live_codes: int
     commitment: list[Tensor] = field(default_factory=list)

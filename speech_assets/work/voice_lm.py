@@ -3,9 +3,10 @@
     python -m speech_assets.work.voice_lm --packs heart=DIR --packs michael=DIR --texts FILE
         --codec DIR --out DIR --minutes 7 [--variants 8] [--dropout 0.1] ...
 
-Each clip is encoded --variants times with other lead-ins, so other codes of the same speech. Writes to
---out: ``config.json``, ``model.safetensors`` (float16), ``layout.json`` and ``figures.json``; ``tokens.npz``
-and ``state.pt`` let the same command go on. On a GPU each batch shape is one CUDA graph.
+Each clip is encoded --variants times with other lead-ins, so other codes of the same speech. Writes
+to --out: ``config.json``, ``compact.safetensors`` (float16, from which `voice_export` makes a
+checkpoint for others), ``layout.json`` and ``figures.json``; ``tokens.npz`` and ``state.pt`` let
+the same command go on. On a GPU each batch shape is one CUDA graph.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class LmTraining:
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
-    """Token sequences end to end: `flat` int32, with the start, length and prompt length of each."""
+    """Token sequences end to end: `flat` int32; start, length and prompt length of each."""
 
     flat: Tensor
     starts: Tensor
@@ -129,7 +130,7 @@ def main(argv: list[str] | None = None) -> int:
 def tokenise(
     clips: list[Utterance], codec_folder: Path, path: Path, config: LmTraining, device: torch.device
 ) -> None:
-    """Encode every clip `config.variants` times with other lead-ins and write the codes to `path`."""
+    """Encode every clip `config.variants` times with other lead-ins; write codes to `path`."""
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     codec = SNAC.from_pretrained(str(codec_folder)).float().to(device)
@@ -170,7 +171,8 @@ def tokenise(
     temporary.replace(path)
     hours = sum(len(c.samples) for c in clips) / 24_000 / 3600
     say(
-        f"encoded {len(clips)} clips, {hours:.2f} h, x {config.variants} in {time.monotonic() - began:.0f} s"
+        f"encoded {len(clips)} clips, {hours:.2f} h, x {config.variants} "
+        f"in {time.monotonic() - began:.0f} s"
     )
 
 
@@ -312,7 +314,7 @@ class Trainer:
         self.save()
 
     def save(self) -> None:
-        """Write the averaged weights as a checkpoint, the last ones beside it, figures and the state."""
+        """Write the averaged weights as a checkpoint, the last ones beside it, figures, state."""
         self.export(self.out, self.average)
         self.export(self.out / "last", [p.detach() for p in self.params])
         report = {
@@ -340,7 +342,7 @@ class Trainer:
         temporary.replace(self.out / "state.pt")
 
     def export(self, folder: Path, params: list[Tensor]) -> None:
-        """Write `params` in compact rows: config.json, layout.json, compact.safetensors (float16)."""
+        """Write `params` in compact rows: config.json, layout.json, compact.safetensors."""
         folder.mkdir(parents=True, exist_ok=True)
         names = [name for name, _ in self.lm.named_parameters()]
         tensors = {
@@ -374,8 +376,10 @@ class Trainer:
         self.buckets = {int(n): np.flatnonzero(padded == n) for n in np.unique(padded)}
 
     def _epoch(self):
-        """(length, row numbers) of every batch of one epoch in random order; the last of a length is
-        filled up with random rows of the same."""
+        """(length, row numbers) of every batch of one epoch, in random order.
+
+        The last batch of a length is filled up with random rows of the same.
+        """
         batches: list[tuple[int, Tensor]] = []
         for length, rows in self.buckets.items():
             count = max(1, self.config.batch_tokens // length)
@@ -496,7 +500,7 @@ class Trainer:
 def row_bias(layout: VoiceLayout) -> Tensor:
     """What to add to the logits of compact rows, padded to a multiple of 64 for fast products.
 
-    The last row stands for all dead codes at once, so it counts as many times; padding never counts.
+    The last row stands for all dead codes, so it counts as many times; padding never counts.
     """
     size = layout.compact_size
     bias = torch.full((-(-size // 64) * 64,), -1e9)

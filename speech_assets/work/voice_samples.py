@@ -4,7 +4,8 @@
         [--voices heart,michael] [--seeds 0,1,2] [--temperature 0.6] [--top-p 0.9]
     python -m speech_assets.work.voice_samples resynthesise --codec DIR --packs VOICE=DIR --out DIR
 
-Writes ``speech.flac`` (24 kHz, clips end to end) and ``clips.json`` to --out, which `voice_eval` scores.
+Writes ``speech.flac`` (24 kHz, clips end to end) and ``clips.json`` to --out, which `voice_eval`
+scores.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ def speak(args: argparse.Namespace, codec: SNAC, device: torch.device) -> None:
     seconds = sum(map(len, clips)) / SAMPLE_RATE_HZ
     stopped = sum(row["stopped"] for row in rows)
     say(
-        f"{len(rows)} clips, {seconds:.0f} s, {stopped} ended by themselves, {time.monotonic() - began:.0f} s"
+        f"{len(rows)} clips, {seconds:.0f} s, {stopped} ended by themselves, "
+        f"{time.monotonic() - began:.0f} s"
     )
 
 
@@ -118,7 +120,7 @@ def resynthesise(args: argparse.Namespace, codec: SNAC, device: torch.device) ->
 
 
 def load_lm(folder: Path, device: torch.device) -> tuple[SmallLlama, VoiceLayout, int]:
-    """The model of a checkpoint folder (float32), its layout, and the ids between slots in its rows."""
+    """A checkpoint's model (float32), its layout, and the ids between slots in its rows."""
     layout = read_layout(folder)
     compact = folder / "compact.safetensors"
     path = compact if compact.exists() else folder / "model.safetensors"
