@@ -1,0 +1,76 @@
+"""Taking a device for one process at a time, by lock file: it is free again however the holder ends."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from filelock import FileLock, Timeout
+
+from speech_assets.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+POLL_S = 0.5
+DeviceChoice = Literal["auto", "cpu", "cuda"]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldDevice:
+    """A device that this process holds: torch's name of it, and the chip's."""
+
+    torch_name: str
+    chip: str
+
+
+def candidates(choice: DeviceChoice) -> list[HeldDevice]:
+    """Devices that `choice` allows.
+
+    Raises:
+        ConfigError: CUDA is asked for and there is none.
+    """
+    cuda = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if choice == "cuda" and not cuda:
+        raise ConfigError(
+            "device is 'cuda' but torch sees no GPU; check nvidia-smi and that the GPU lock is "
+            "installed (make doctor), or use device = 'auto'"
+        )
+    if choice == "cpu" or not cuda:
+        return [HeldDevice("cpu", "CPU")]
+    return [HeldDevice(f"cuda:{i}", torch.cuda.get_device_name(i)) for i in range(cuda)]
+
+
+@contextlib.contextmanager
+def hold_device(choice: DeviceChoice, say: Callable[[str], None]) -> Iterator[HeldDevice]:
+    """One of the devices that `choice` allows, for this process alone; waits while all are held.
+
+    The operating system drops the lock when the process ends, also after SIGKILL.
+    """
+    devices = candidates(choice)
+    folder = Path(tempfile.gettempdir()) / f"speech-assets-{getpass.getuser()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    said = False
+    while True:
+        for device in devices:
+            lock = FileLock(folder / f"{device.torch_name.replace(':', '-')}.lock")
+            try:
+                lock.acquire(blocking=False)
+            except Timeout:
+                continue
+            try:
+                yield device
+            finally:
+                lock.release()
+            return
+        if not said:
+            names = ", ".join(device.torch_name for device in devices)
+            say(f"waiting for a device: {names} held by other work (locks in {folder})")
+            said = True
+        time.sleep(POLL_S)
