@@ -123,8 +123,8 @@ setup: ## Make or renew the environment in .venv (SPEECH_STACK=cpu or gpu choose
 	    echo "$$python cannot make environments (no ensurepip). Debian, Ubuntu: apt-get install python3.11-venv" >&2
 	    exit 1
 	  fi
-	  case "$$stack" in cpu) size="3.5 GB on disk, 2-5 minutes" ;; gpu) size="12 GB on disk, 5-15 minutes" ;; esac
-	  echo "Installing the $$stack environment into .venv (about $$size; log in .venv/install.log)"
+	  case "$$stack" in cpu) size="3 GB on disk, 3-10 minutes" ;; gpu) size="many GB of CUDA libraries, 10 minutes or more" ;; esac
+	  echo "Installing the $$stack environment into .venv ($$size; log in .venv/install.log)"
 	  if [ -n "$$ours" ]; then mv .venv ".venv-old.$$$$"; fi
 	  rm -rf .venv-old.*
 	  mkdir -p .venv

@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -64,7 +65,7 @@ def running(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env={**os.environ, **(environment or {})},
+        env={**os.environ, **({"SPEECH_BAR": "1"} if sys.stderr.isatty() else {}), **(environment or {})},
         start_new_session=True,
     )
     work = WorkProcess(process)
@@ -85,10 +86,16 @@ def running(
 def _pump(work: WorkProcess) -> None:
     """Hand the output on and remember its end; a pipe that nobody reads would block the writer."""
     assert work.process.stdout is not None
-    for raw in work.process.stdout:
-        line = raw.decode(errors="replace").rstrip()
-        work.tail.append(line)
-        print(line, file=sys.stderr, flush=True)
+    rest = ""
+    # Unbuffered: a progress bar ends its lines with a carriage return.
+    while data := os.read(work.process.stdout.fileno(), 65_536):
+        text = data.decode(errors="replace")
+        sys.stderr.write(text)
+        sys.stderr.flush()
+        *lines, rest = re.split(r"[\r\n]+", rest + text)
+        work.tail.extend(line for line in lines if line)
+    if rest:
+        work.tail.append(rest)
 
 
 def _stop(process: subprocess.Popen[Any]) -> None:

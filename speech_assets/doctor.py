@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 GIB = 1 << 30
-INSTALL_BYTES = 4 * GIB  # The CPU environment takes 3.5 GB.
+INSTALL_BYTES = 4 * GIB  # The CPU environment takes 3.1 GiB.
 STORE_BYTES = 1 * GIB
 # One engine of the embedded voice takes 0.9 GB, and a run has several processes.
 MEMORY_BYTES = 4 * GIB
@@ -344,7 +344,7 @@ def disk_row(store: str) -> Row:
             "note",
             "Disk",
             finding,
-            "enough for the store, too little for make setup on the same disk (3.5 GB)",
+            "enough for the store, too little for make setup on the same disk (4 GiB)",
         )
     return Row("ok", "Disk", finding)
 

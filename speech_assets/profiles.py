@@ -62,14 +62,15 @@ class CodecChoice:
 class Profile:
     """One row of `profiles`, with the corpus and codec that it names.
 
-    `batch_samples` bounds the padded samples of one encoder call; `compile` and `precision` are for CUDA.
+    `batch_samples` bounds the padded samples of one encoder call (None: what suits the device); `compile`
+    and `precision` are for CUDA.
     """
 
     name: str
     corpus: Corpus
     codec: CodecChoice
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    batch_samples: int = 4_000_000
+    batch_samples: int | None = None
     compile: bool = False
     precision: Precision = "fp32"
     max_clip_s: float = 60.0
@@ -98,7 +99,7 @@ def load_profile(environment: Mapping[str, str] | None = None) -> Profile:
     _check_corpus(corpus)
     profile = _build(Profile, row, where, name=name, corpus=corpus, codec=codec)
     for value, least, label in (
-        (profile.batch_samples, 2_048, "batch_samples"),
+        (profile.batch_samples or 0, 0, "batch_samples"),
         (profile.max_clip_s, 1, "max_clip_s"),
     ):
         if value < least:

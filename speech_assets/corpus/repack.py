@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 import struct
 import tempfile
 from dataclasses import dataclass
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from speech_assets.profiles import Corpus
 
 CODE_VERSION = "1"
+_SPOOL_PREFIX = "speech-assets-repack-"
 _SPOOL_ROWS = 16  # Rows held per shard before they go to its spool.
 _ROW_GROUP_ROWS = 16  # Audio is large: a reader holds a group at a time.
 
@@ -114,7 +117,8 @@ def repack_split(
         return held, False
     ids = sources.read_ids(corpus, split, list(files))
     assigned = assign_shards(ids, shards)
-    with tempfile.TemporaryDirectory(prefix="speech-repack-") as folder:
+    _remove_abandoned_spools()
+    with tempfile.TemporaryDirectory(prefix=f"{_SPOOL_PREFIX}{os.getpid()}-") as folder:
         spools = [Path(folder) / f"{index}.parquet" for index in range(shards)]
         _deal(sources.read_rows(corpus, split, list(files)), assigned, spools)
         archived = []
@@ -178,6 +182,14 @@ def _held_shards(
         if rows != row.rows or metadata.get("content_sha256") != row.content_sha256:
             return None
     return held if len(held) == shards else None
+
+
+def _remove_abandoned_spools() -> None:
+    """Delete what killed processes left; a corpus' spools can be as large as the corpus."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_SPOOL_PREFIX}*"):
+        pid = folder.name.removeprefix(_SPOOL_PREFIX).split("-")[0]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _deal(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import getpass
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 POLL_S = 0.5
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # From malloc.h.
 DeviceChoice = Literal["auto", "cpu", "cuda"]
 
 
@@ -28,6 +31,16 @@ class HeldDevice:
 
     torch_name: str
     chip: str
+
+
+def keep_freed_memory() -> None:
+    """Tell glibc to keep freed memory: a clip's activations are megabytes, and giving each one back to the
+    kernel cost a fifth of the encoder's time on the CPU in page faults (docs/decisions.md)."""
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        if hasattr(libc, "mallopt"):
+            libc.mallopt(_M_MMAP_THRESHOLD, 1 << 30)
+            libc.mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
 
 
 def candidates(choice: DeviceChoice) -> list[HeldDevice]:

@@ -73,10 +73,16 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     options = SpeechOptions(max_clip_s=arguments.max_clip_s)
     shards = [Shard.parse(key) for key in arguments.shards]
     reporter.start(len(shards), "shards")
+    failures: list[str] = []
     with DecodingPool(max(1, arguments.workers), options) as pool:
         for shard in shards:
             started_s = time.monotonic()
-            statistics, made = make_shard(store, shard, options, pool)
+            try:
+                statistics, made = make_shard(store, shard, options, pool)
+            except ShardError as error:
+                failures.append(str(error))
+                reporter.result("failed", shard=shard.key, message=str(error))
+                continue
             seconds = time.monotonic() - started_s
             reporter.result(
                 "shard",
@@ -86,6 +92,8 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
                 **statistics,
             )
             reporter.advance(1, shard=shard.key)
+    if failures:
+        raise ShardError(f"{len(failures)} of {len(shards)} shards failed: {'; '.join(failures)}")
 
 
 def make_shard(

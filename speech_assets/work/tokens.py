@@ -44,7 +44,7 @@ from speech_assets.corpus.shards import (
 )
 from speech_assets.errors import AgreementError, ConfigError, ShardError
 from speech_assets.work import worker
-from speech_assets.work.device import hold_device
+from speech_assets.work.device import hold_device, keep_freed_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,6 +90,7 @@ def main() -> None:
     parser.add_argument("--shards", nargs="+", required=True, help="shards, as train.000")
     parser.add_argument("--codec", type=Path, required=True, help="folder with config.json, weights")
     parser.add_argument("--allow-untrained", action="store_true", help="random weights, for speed")
+    parser.add_argument("--weights-sha256", default="", help="hash that the weights must have")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument(
         "--batch-samples",
@@ -112,10 +113,17 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     store = Store(arguments.store)
     shards = [Shard.parse(key) for key in arguments.shards]
     with hold_device(arguments.device, reporter.log) as device:
+        keep_freed_memory()
         use_exact_float32()
         codec = load_codec(
             arguments.codec, device.torch_name, allow_untrained=arguments.allow_untrained
         )
+        held_sha256 = codec.identity.weights_sha256
+        if arguments.weights_sha256 not in ("", held_sha256):
+            raise ConfigError(
+                f"weights in {arguments.codec} have sha256 {held_sha256}, the profile pins "
+                f"{arguments.weights_sha256}; fetch the codec again, or correct the profile"
+            )
         options = EncodeOptions(
             batch_samples=_batch_samples(arguments.batch_samples, codec),
             compiled=arguments.compile and codec.device.type == "cuda",
@@ -124,9 +132,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
         tokenizer = Tokenizer(codec, options)
         failures = tokenize_shards(store, shards, tokenizer, reporter)
     if failures:
-        raise AgreementError(
-            f"{len(failures)} of {len(shards)} shards were not stored: " + "; ".join(failures)
-        )
+        raise ShardError(f"{len(failures)} of {len(shards)} shards failed: {'; '.join(failures)}")
 
 
 def tokenize_shards(
@@ -142,12 +148,15 @@ def tokenize_shards(
             reporter.result("shard", shard=shard.key, made=False, seconds=0.0, **held)
         else:
             todo.append(shard)
-    audio_h = sum(_stored_audio_s(store, shard) for shard in todo) / 3600
-    reporter.start(audio_h, "h")
+    reporter.start(sum(_stored_audio_s(store, shard) for shard in todo) / 3600, "h")
     clock = StageClock()
     failures: list[str] = []
     started_s = time.monotonic()
     done_s = 0.0
+
+    def fail(shard: Shard, error: Exception) -> None:
+        failures.append(str(error))
+        reporter.result("failed", shard=shard.key, message=str(error))
 
     def settle(pending: tuple[SpeechShard, Future[dict[str, Any]], float]) -> None:
         nonlocal done_s
@@ -155,8 +164,7 @@ def tokenize_shards(
         try:
             figures = future.result()
         except AgreementError as error:
-            failures.append(str(error))
-            reporter.result("failed", shard=speech.shard.key, message=str(error))
+            fail(speech.shard, error)
             return
         reporter.result(
             "shard", shard=speech.shard.key, made=True, seconds=encode_s, **figures
@@ -166,13 +174,21 @@ def tokenize_shards(
         reporter.advance(speech.audio_s / 3600, hours_per_min=f"{rate:.2f}")
 
     with ThreadPoolExecutor(1, "read") as reader, ThreadPoolExecutor(1, "finish") as finisher:
-        ahead: deque[Future[SpeechShard]] = deque()
+        ahead: deque[tuple[Shard, Future[SpeechShard]]] = deque()
         behind: deque[tuple[SpeechShard, Future[dict[str, Any]], float]] = deque()
         queue = deque(todo)
         while queue or ahead:
             while queue and len(ahead) < 2:
-                ahead.append(reader.submit(clock.timed, "read", read_speech, store, queue.popleft()))
-            speech = ahead.popleft().result()
+                shard = queue.popleft()
+                ahead.append(
+                    (shard, reader.submit(clock.timed, "read", read_speech, store, shard))
+                )
+            shard, reading = ahead.popleft()
+            try:
+                speech = reading.result()
+            except ShardError as error:
+                fail(shard, error)
+                continue
             encode_started_s = time.monotonic()
             codes = tokenizer.encode(speech.clips)
             encode_s = time.monotonic() - encode_started_s
@@ -434,10 +450,8 @@ def _stored_audio_s(store: Store, shard: Shard) -> float:
     try:
         with store.open(key) as file:
             metadata, _ = read_footer(file, SPEECH_SCHEMA, store.path(key))
-    except FileNotFoundError as error:
-        raise ShardError(
-            f"{store.path(key)} is not there; materialize speech {shard.key} first"
-        ) from error
+    except (FileNotFoundError, ShardError):
+        return 0.0  # Reading it will say what is wrong.
     return float(json.loads(metadata["statistics"])["kept_s"])
 
 

@@ -48,34 +48,36 @@ class Reporter:
     _started_s: float = field(default=0.0, init=False)
     _logged_s: float = field(default=0.0, init=False)
     _done: float = field(default=0.0, init=False)
+    _total: float = field(default=0.0, init=False)
+    _unit: str = field(default="", init=False)
 
     def start(self, total: float, unit: str) -> None:
         """Begin the bar: `total` in `unit` (hours of audio, shards)."""
         self._started_s = self._logged_s = time.monotonic()
+        self._total, self._unit = total, unit
         self._bar = tqdm(
             total=round(total, 4),
             desc=self.label,
             unit=unit,
             file=sys.stderr,
-            disable=self.pipes is not None or not sys.stderr.isatty(),
+            # The starter sets SPEECH_BAR when its own terminal shows what we write.
+            disable=not sys.stderr.isatty() and not os.environ.get("SPEECH_BAR"),
             bar_format="{desc}: {percentage:3.0f}% |{bar}| {n:.2f}/{total:.2f} {unit}, {remaining} left{postfix}",
         )
 
     def advance(self, amount: float, **notes: str) -> None:
         """Add `amount` to what is done, in the bar and, every few seconds, in Dagster's log."""
         self._done += amount
-        assert self._bar is not None, "start() comes first"
         self._bar.set_postfix(notes, refresh=False)
         self._bar.update(amount)
         now = time.monotonic()
-        if now - self._logged_s < PROGRESS_EVERY_S:
+        if now - self._logged_s < PROGRESS_EVERY_S or not self._done:
             return
         self._logged_s = now
-        total, elapsed_s = float(self._bar.total), now - self._started_s
-        left_s = elapsed_s * max(0.0, total - self._done) / self._done if self._done else 0.0
+        left_s = (now - self._started_s) * max(0.0, self._total - self._done) / self._done
         details = "".join(f", {name} {value}" for name, value in notes.items())
         self.log(
-            f"{self.label}: {self._done:.2f} of {total:.2f} {self._bar.unit}{details}, "
+            f"{self.label}: {self._done:.2f} of {self._total:.2f} {self._unit}{details}, "
             f"about {left_s:.0f} s left"
         )
 
@@ -83,7 +85,7 @@ class Reporter:
         """One line in Dagster's log, or above the bar on a terminal."""
         if self.pipes is not None:
             self.pipes.log.info(message)
-        elif self._bar is not None:
+        elif self._bar is not None and not self._bar.disable:
             self._bar.write(message, file=sys.stderr)
         else:
             print(message, file=sys.stderr)
@@ -166,8 +168,11 @@ def _attempt(
     except Exception as error:
         reporter.close()
         traceback.print_exc()
-        reporter.result("error", message=f"{type(error).__name__}: {error}", retryable=True)
-        return EXIT_RETRYABLE
+        # What the machine did may pass; a fault of the program will not.
+        retryable = isinstance(error, OSError | MemoryError)
+        message = f"{type(error).__name__}: {error}"
+        reporter.result("error", message=message, retryable=retryable)
+        return EXIT_RETRYABLE if retryable else EXIT_FINAL
     reporter.close()
     return 0
 
