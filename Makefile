@@ -134,7 +134,7 @@ setup: ## Make or renew the environment in .venv (SPEECH_STACK=cpu or gpu choose
 	  install "$$torch" || {
 	    [ "$$stack" = cpu ] || failed "$$torch"
 	    # Only torch is taken from that index: the other packages there are old copies.
-	    install --extra-index-url "$(SPEECH_TORCH_INDEX)" "$$torch" || failed "$$torch"
+	    install --extra-index-url "$(SPEECH_TORCH_INDEX)" "$$torch" || failed "$$torch is neither where pip looks nor at SPEECH_TORCH_INDEX=$(SPEECH_TORCH_INDEX)"
 	  }
 	  install -r "$$lock" || failed "$$lock"
 	  if [ "$$stack" = gpu ] && .venv/bin/python -m pip list 2>/dev/null | grep '^torch .*+cpu' >/dev/null; then
