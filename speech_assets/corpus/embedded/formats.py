@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import soundfile
 
 from speech_assets.corpus.embedded.clips import PROMPT_RATE_HZ
-from speech_assets.corpus.embedded.storage import PROMPT_STORAGE, Storage, encode
-from speech_assets.errors import CorpusError
+from speech_assets.corpus.embedded.storage import PROMPT_STORAGE, Storage, check_stored, encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +55,7 @@ def compare_formats(prompts: Sequence[Clip]) -> list[Comparison]:
     """COMPARED, each on every COMPARED_EVERY-th of `prompts`.
 
     Raises:
-        CorpusError: a format does not give back as many samples as it was given.
+        CorpusError: a format does not give back the samples that it was given.
     """
     sample = prompts[::COMPARED_EVERY]
     return [_compare(sample, storage) for storage in COMPARED]
@@ -67,13 +66,10 @@ def _compare(sample: Sequence[Clip], storage: Storage) -> Comparison:
     signal = noise = 0.0
     distances: list[float] = []
     for clip, data in zip(sample, files, strict=True):
+        check_stored(data, clip.pcm, storage, clip.id)
         wanted: NDArray[np.float64] = clip.pcm[:, 0] / 32768.0
-        got, rate_hz = soundfile.read(io.BytesIO(data))
-        if rate_hz != clip.rate_hz or got.shape != wanted.shape:
-            raise CorpusError(
-                f"{clip.id} as {storage.label} comes back as {got.shape} samples at {rate_hz} Hz, "
-                f"was {wanted.shape} at {clip.rate_hz} Hz; take the format out of COMPARED"
-            )
+        samples, rate_hz = soundfile.read(io.BytesIO(data))
+        got = np.asarray(samples, np.float64)
         signal += float(np.sum(wanted**2))
         noise += float(np.sum((wanted - got) ** 2))
         distances.append(log_spectral_distance_db(wanted, got, rate_hz))
