@@ -1,4 +1,4 @@
-"""Rows that cannot become training data: kept aside with a reason from a closed list, never dropped."""
+"""Rows that cannot become training data: set aside with a reason of a closed list, not dropped."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from speech_assets.errors import ShardError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +38,15 @@ SCHEMA = pa.schema(
 )
 
 
+class AudioError(Exception):
+    """A clip cannot be used; `reason` is one of the list above, `detail` says what was found."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason: Reason = reason
+        self.detail = detail
+
+
 @dataclass(frozen=True, slots=True)
 class QuarantinedRow:
     """One row set aside: `row` counts from 0 within the shard it came from."""
@@ -50,12 +61,24 @@ class QuarantinedRow:
 def write_quarantine(rows: Sequence[QuarantinedRow], file: BinaryIO) -> None:
     """Write `rows` as parquet; a shard without any still gets its (empty) file."""
     columns = {name: [getattr(row, name) for row in rows] for name in SCHEMA.names}
-    pq.write_table(pa.table(columns, SCHEMA), file, compression="zstd")
+    pq.write_table(pa.table(columns, SCHEMA), file, compression="zstd", write_page_checksum=True)
 
 
 def read_quarantine(file: BinaryIO) -> list[QuarantinedRow]:
-    """Rows of a quarantine file."""
-    return [QuarantinedRow(**row) for row in pq.read_table(file, schema=SCHEMA).to_pylist()]
+    """Rows of a quarantine file.
+
+    Raises:
+        ShardError: it is damaged.
+    """
+    try:
+        table = pq.read_table(file, schema=SCHEMA, page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno:  # The disk or the network, not the bytes.
+            raise
+        raise ShardError(
+            f"a quarantine file is damaged: {str(error).strip()}; make its shard again"
+        ) from error
+    return [QuarantinedRow(**row) for row in table.to_pylist()]
 
 
 def count_reasons(rows: Sequence[QuarantinedRow]) -> dict[str, int]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from speech_assets.corpus.audio import MIN_CLIP_S, AudioError, decode_clip, to_pcm16
-from speech_assets.corpus.quarantine import QuarantinedRow
-from speech_assets.corpus.trim import TrimSettings, find_speech
 from server.frames import SAMPLE_RATE_HZ
+from speech_assets.corpus.audio import MIN_CLIP_S, decode_clip, to_pcm16
+from speech_assets.corpus.quarantine import AudioError, QuarantinedRow
+from speech_assets.corpus.trim import TrimSettings, find_speech
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +55,8 @@ def speech_row(
 def _speech_row(row: Mapping[str, Any], max_clip_s: float, trim: TrimSettings) -> SpeechRow:
     data, text = row["audio"]["bytes"], row["text_normalized"]
     if data is None:
-        raise AudioError("missing_audio", "the row has no audio bytes")
+        file = f"; its file {row['path']!r} is not in the corpus" if row["path"] else ""
+        raise AudioError("missing_audio", f"the row has no audio bytes{file}")
     if text is None or not text.strip():
         raise AudioError("missing_text", "text_normalized is null or blank")
     clip = decode_clip(data, path=row["path"], max_clip_s=max_clip_s)
