@@ -1,7 +1,7 @@
 """Profiles: one row of a table chooses corpus, codec and how the work is run.
 
-The table is `profiles.toml` beside this file; `SPEECH_PROFILES` names a user's file of the same form whose
-rows are added to it. `SPEECH_PROFILE` chooses the row (default `embedded`).
+The table is `profiles.toml` beside this file; `SPEECH_PROFILES` names a user's file of the same
+form whose rows are added to it. `SPEECH_PROFILE` chooses the row (default `embedded`).
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ import dataclasses
 import json
 import os
 import tomllib
-from collections.abc import Mapping  # noqa: TC003  (pydantic reads the annotations)
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from speech_assets.corpus.shards import is_split_name
 from speech_assets.errors import ConfigError
 
 TABLE = Path(__file__).with_name("profiles.toml")
 SHARD_ROWS = 1_000
+LONGEST_CLIP_S = 3_600  # 345 MB of float samples in a decoding process.
 
 CorpusKind = Literal["parquet", "folder", "libritts-r"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
@@ -31,7 +33,7 @@ class Corpus:
     """One row of `corpora`: where rows of speech and text come from.
 
     `parquet`: files of LibriTTS-R's columns; `splits` maps a split to a pattern of file names.
-    `folder`: audio files with a CSV of metadata; see `corpus/folder.py` for its columns.
+    `folder`: audio files with a CSV of metadata; see `corpus/sources.py` for its columns.
     """
 
     name: str
@@ -62,8 +64,8 @@ class CodecChoice:
 class Profile:
     """One row of `profiles`, with the corpus and codec that it names.
 
-    `batch_samples` bounds the padded samples of one encoder call (None: what suits the device); `compile`
-    and `precision` are for CUDA.
+    `batch_samples` bounds the padded samples of one encoder call (None: what suits the device);
+    `compile` and `precision` are for CUDA.
     """
 
     name: str
@@ -98,12 +100,12 @@ def load_profile(environment: Mapping[str, str] | None = None) -> Profile:
     codec = _build(CodecChoice, codec_row, f"codecs.{codec_name}", name=codec_name)
     _check_corpus(corpus)
     profile = _build(Profile, row, where, name=name, corpus=corpus, codec=codec)
-    for value, least, label in (
-        (profile.batch_samples or 0, 0, "batch_samples"),
-        (profile.max_clip_s, 1, "max_clip_s"),
-    ):
-        if value < least:
-            raise ConfigError(f"{where}.{label} is {value}; it must be at least {least}")
+    if profile.batch_samples is not None and profile.batch_samples < 0:
+        raise ConfigError(f"{where}.batch_samples is {profile.batch_samples}; it must be 0 or more")
+    if not 1 <= profile.max_clip_s <= LONGEST_CLIP_S:
+        raise ConfigError(
+            f"{where}.max_clip_s is {profile.max_clip_s}; it must be 1 to {LONGEST_CLIP_S}"
+        )
     return profile
 
 
@@ -120,13 +122,21 @@ def _check_corpus(corpus: Corpus) -> None:
         )
     if corpus.kind != "libritts-r" and not corpus.path:
         raise ConfigError(f"{where}.path is missing; give the folder that holds the corpus")
-    if corpus.kind == "folder" and len(corpus.delimiter) != 1:
-        raise ConfigError(f"{where}.delimiter is {corpus.delimiter!r}; it must be one character")
+    if corpus.kind == "libritts-r" and not corpus.rows:
+        raise ConfigError(f"{where}.rows is missing; say how many rows each split has")
+    for split, rows in corpus.rows.items():
+        if rows < 1:
+            raise ConfigError(f"{where}.rows.{split} is {rows}; it must be at least 1")
+    if len(corpus.delimiter) != 1 or corpus.delimiter in '"\r\n\0':
+        raise ConfigError(
+            f"{where}.delimiter is {corpus.delimiter!r}; it must be one character, such as '|', "
+            "and no quote or line end"
+        )
     for split in [*corpus.splits, *corpus.rows, corpus.split]:
-        if not split or not split.replace("-", "").replace("_", "").isalnum():
+        if not is_split_name(split):
             raise ConfigError(
-                f"{where}: split {split!r} may hold only letters, digits, '-' and '_': it becomes a "
-                "partition key and a folder name"
+                f"{where}: split {split!r} may hold only letters, digits, '-' and '_': it becomes "
+                "a partition key and a folder name"
             )
 
 
@@ -136,12 +146,14 @@ def _read(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
     except OSError as error:
         raise ConfigError(f"SPEECH_PROFILES={path}: {error.strerror}; give a TOML file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from error
+        raise ConfigError(f"{path} is not TOML: {error}; correct the file") from error
     for table, rows in tables.items():
         if table not in ("corpora", "codecs", "profiles"):
             raise ConfigError(
                 f"{path}: unknown table [{table}]; the tables are corpora, codecs and profiles"
             )
+        if not isinstance(rows, dict):
+            raise ConfigError(f"{path}: {table} is {rows!r}; it must be a table of rows")
         for name, row in rows.items():
             if not isinstance(row, dict):
                 raise ConfigError(f"{path}: {table}.{name} must be a table of settings")
@@ -156,10 +168,10 @@ def _read(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def _row(
-    tables: Mapping[str, Mapping[str, dict[str, Any]]], table: str, name: str, asked_by: str
+    tables: Mapping[str, Mapping[str, dict[str, Any]]], table: str, name: object, asked_by: str
 ) -> dict[str, Any]:
     rows = tables.get(table, {})
-    if name not in rows:
+    if not isinstance(name, str) or name not in rows:
         raise ConfigError(
             f"{asked_by} is {name!r}, which is not a row of {table}; "
             f"the rows are {', '.join(sorted(rows))}"
@@ -170,19 +182,25 @@ def _row(
 RowT = TypeVar("RowT", Corpus, CodecChoice, Profile)
 
 
-def _build(kind: type[RowT], row: dict[str, Any], where: str, **given: Any) -> RowT:
+def _build(
+    kind: type[RowT], row: dict[str, Any], where: str, **given: str | Corpus | CodecChoice
+) -> RowT:
     settings = {f.name: f for f in dataclasses.fields(kind) if f.name not in given}
     for key in row:
         if key not in settings:
             raise ConfigError(
                 f"{where}.{key} is not a setting; the settings are {', '.join(sorted(settings))}"
             )
-    given_json = {k: dataclasses.asdict(v) if dataclasses.is_dataclass(v) else v
-                  for k, v in given.items()}
+    given_json = {k: v if isinstance(v, str) else dataclasses.asdict(v) for k, v in given.items()}
     try:
         # Through JSON, so that strict types still take a list for a tuple.
-        return TypeAdapter(kind).validate_json(json.dumps({**row, **given_json}), strict=True)
+        text = json.dumps({**row, **given_json}, default=str, allow_nan=False)
+        return TypeAdapter(kind).validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join([where, *map(str, first["loc"])])
-        raise ConfigError(f"{place} is {first['input']!r}: {first['msg']}") from error
+        if first["type"] == "missing":
+            raise ConfigError(f"{place} is missing; the row must have it") from error
+        raise ConfigError(f"{place} is {first['input']!r}: {first['msg']}; correct it") from error
+    except ValueError as error:
+        raise ConfigError(f"{where} has a number that is not finite; correct it") from error

@@ -1,7 +1,7 @@
 """A split's rows, in whatever files they come, as shards sorted by id.
 
-An external sort in constant memory: the ids alone decide which shard each row belongs to; one pass over the
-source deals the rows out to a spool per shard; each spool is sorted and stored.
+An external sort in constant memory: the ids alone decide which shard each row belongs to; one pass
+over the source deals the rows out to a spool per shard; each spool is sorted and stored.
 """
 
 from __future__ import annotations
@@ -68,23 +68,24 @@ def assign_shards(ids: Sequence[str], shards: int) -> list[int]:
     assigned = [0] * len(ids)
     for position, row in enumerate(order):
         same = position > 0 and ids[row] == ids[order[position - 1]]
-        assigned[row] = (
-            assigned[order[position - 1]] if same else position * shards // len(ids)
-        )
+        assigned[row] = assigned[order[position - 1]] if same else position * shards // len(ids)
     return assigned
 
 
-def source_fingerprint(corpus: Corpus, files: Sequence[SourceFile], shards: int) -> str:
+def source_fingerprint(corpus: Corpus, split: str, files: Sequence[SourceFile], shards: int) -> str:
     """Changes when a source file, the corpus row or this code does."""
     return fingerprint(
         CODE_VERSION,
         corpus.name,
         corpus.kind,
         list(corpus.columns),
+        corpus.delimiter,
+        corpus.split,
         corpus.source,
         corpus.licence,
         shards,
         [file.token() for file in files],
+        sources.audio_tokens(corpus, split, list(files)),
     )
 
 
@@ -109,10 +110,11 @@ def repack_split(
     """
     if corpus.kind == "libritts-r":
         raise CorpusError(
-            f"corpora.{corpus.name}: downloading LibriTTS-R is not built yet; fetch its parquet files "
-            'yourself and describe them by a row of kind "parquet" in your SPEECH_PROFILES file'
+            f"corpora.{corpus.name}: downloading LibriTTS-R is not built yet; fetch its "
+            'parquet files yourself and describe them by a row of kind "parquet" in your '
+            "SPEECH_PROFILES file"
         )
-    made_from = source_fingerprint(corpus, files, shards)
+    made_from = source_fingerprint(corpus, split, files, shards)
     if (held := _held_shards(store, split, shards, made_from)) is not None:
         return held, False
     ids = sources.read_ids(corpus, split, list(files))
@@ -147,7 +149,7 @@ def repack_split(
 
 
 def check_owner(store: Store, split: str, corpus: str) -> None:
-    """Refuse a store whose `split` came from another corpus: its shards would be replaced one by one.
+    """Refuse a store whose `split` came from another corpus: its shards would be replaced.
 
     Raises:
         CorpusError: the store holds another corpus.
@@ -157,8 +159,8 @@ def check_owner(store: Store, split: str, corpus: str) -> None:
     owner = store.read_json(index_key(split)).get("corpus")
     if owner != corpus:
         raise CorpusError(
-            f"the store {store.root} holds split {split!r} of corpus {owner!r}, not of {corpus!r}; set "
-            "SPEECH_STORE to another place, or delete that store if you no longer need it"
+            f"the store {store.root} holds split {split!r} of corpus {owner!r}, not of {corpus!r}; "
+            "set SPEECH_STORE to another place, or delete that store if you no longer need it"
         )
 
 
@@ -192,9 +194,7 @@ def _remove_abandoned_spools() -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _deal(
-    rows: Iterable[dict[str, Any]], assigned: Sequence[int], spools: Sequence[Path]
-) -> None:
+def _deal(rows: Iterable[dict[str, Any]], assigned: Sequence[int], spools: Sequence[Path]) -> None:
     """Append each row to the spool of its shard."""
     pending: list[list[dict[str, Any]]] = [[] for _ in spools]
     writers: dict[int, pq.ParquetWriter] = {}

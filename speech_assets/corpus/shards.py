@@ -1,7 +1,8 @@
 """The parquet shards of each stage: schemas, metadata, fingerprints, reading and checking.
 
-A shard's bytes depend on its input, the settings and the code version alone: no dates, no host, no commit.
-Its schema metadata carries a fingerprint of exactly those, so that a rerun knows what is still valid.
+A shard's bytes depend on its input, the settings and the code version alone: no dates, no host, no
+commit. Its schema metadata carries a fingerprint of exactly those, so that a rerun knows what is
+still valid.
 """
 
 from __future__ import annotations
@@ -100,6 +101,11 @@ class Shard:
         return cls(split, int(index))
 
 
+def is_split_name(name: str) -> bool:
+    """Whether `name` can be a partition key and a folder name."""
+    return name.replace("-", "").replace("_", "").isalnum()
+
+
 def fingerprint(*parts: object) -> str:
     """Hash, 32 hex digits, of JSON-able values and dataclasses: what a shard was made from."""
     text = json.dumps([asdict(p) if _is_instance(p) else p for p in parts], sort_keys=True)
@@ -130,7 +136,9 @@ def read_footer(file: BinaryIO, schema: pa.Schema, where: str) -> tuple[dict[str
     try:
         footer = pq.ParquetFile(file)
     except (pa.ArrowInvalid, pa.ArrowException, OSError) as error:
-        raise ShardError(f"{where} is not parquet: {error}; delete it and make it again") from error
+        raise ShardError(
+            f"{where} is not parquet: {str(error).strip()}; delete it and make it again"
+        ) from error
     if not footer.schema_arrow.remove_metadata().equals(schema.remove_metadata()):
         raise ShardError(
             f"{where} has columns {footer.schema_arrow.names}, this version writes {schema.names}; "
@@ -140,11 +148,23 @@ def read_footer(file: BinaryIO, schema: pa.Schema, where: str) -> tuple[dict[str
 
 
 def iterate_rows(
-    file: BinaryIO, columns: Sequence[str], batch_rows: int = 64
+    file: BinaryIO, columns: Sequence[str], batch_rows: int = 64, where: str = "a shard"
 ) -> Iterator[dict[str, Any]]:
-    """Rows of a parquet file as dicts, a few in memory at a time."""
-    for batch in pq.ParquetFile(file).iter_batches(batch_rows, columns=list(columns)):
-        yield from batch.to_pylist()
+    """Rows of a parquet file as dicts, a few in memory at a time; `where` names it in an error.
+
+    Raises:
+        ShardError: a page is damaged.
+    """
+    try:
+        parquet = pq.ParquetFile(file, page_checksum_verification=True)
+        for batch in parquet.iter_batches(batch_rows, columns=list(columns)):
+            yield from batch.to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno:  # The disk or the network, not the bytes.
+            raise
+        raise ShardError(
+            f"{where} is damaged: {str(error).strip()}; delete it and make it again"
+        ) from error
 
 
 def write_rows(

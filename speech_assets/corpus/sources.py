@@ -1,7 +1,7 @@
 """Rows of a corpus from where it lies: parquet of LibriTTS-R's columns, or a folder of audio files.
 
-Whatever is wrong with a whole file (not parquet, a column missing) is an error that names it; whatever is
-wrong with one row is left for the `speech` stage to set aside.
+Whatever is wrong with a whole file (not parquet, a column missing) is an error that names it;
+whatever is wrong with one row is left for the `speech` stage to set aside.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from speech_assets.corpus.shards import ARCHIVE_SCHEMA
+from speech_assets.corpus.shards import ARCHIVE_SCHEMA, is_split_name
 from speech_assets.errors import ConfigError, CorpusError
 
 if TYPE_CHECKING:
@@ -27,7 +27,11 @@ OPTIONAL_COLUMNS = {"text_original", "speaker_id", "chapter_id", "path", "source
 REQUIRED_COLUMNS = ("audio", "id", "text_normalized")
 _FILE_COLUMNS = ("file_name", "file", "path", "audio", "id")
 _TEXT_COLUMNS = ("text_normalized", "text", "transcription", "transcript", "sentence")
+_ORIGINAL_COLUMNS = ("text_original", "text", "transcription", "transcript", "sentence")
 _SUFFIXES = ("", ".wav", ".flac", ".mp3", ".ogg", ".opus", ".m4a")
+# What a damaged page makes pyarrow raise: its own errors, OSError (a checksum, a codec) or
+# ValueError (text that is not UTF-8).
+_DAMAGE = (pa.ArrowException, OSError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +58,29 @@ def source_files(corpus: Corpus) -> dict[str, list[SourceFile]]:
     root = Path(corpus.path)
     if not root.is_dir():
         raise ConfigError(
-            f"corpora.{corpus.name}.path {root} is not a folder; give the folder that holds the corpus"
+            f"corpora.{corpus.name}.path {root} is not a folder; give the folder that holds the "
+            "corpus"
         )
     if corpus.kind == "folder":
         metadata = root / corpus.metadata
         if not metadata.is_file():
             raise ConfigError(
-                f"corpora.{corpus.name}: {metadata} is missing; a folder of audio needs a CSV with a "
-                "column of file names and one of texts"
+                f"corpora.{corpus.name}: {metadata} is missing; a folder of audio needs a CSV with "
+                "a column of file names and one of texts"
             )
         splits = sorted({row["split"] for row in _csv_rows(corpus, metadata)})
+        if not splits:
+            raise CorpusError(f"{metadata} has no rows; a corpus needs at least one")
         return {split: [SourceFile(metadata, split)] for split in splits}
     found: dict[str, list[SourceFile]] = {}
     for split, pattern in corpus.splits.items():
-        paths = sorted(root.glob(pattern))
+        try:
+            paths = sorted(path for path in root.glob(pattern) if path.is_file())
+        except (ValueError, NotImplementedError) as error:
+            raise ConfigError(
+                f"corpora.{corpus.name}.splits.{split} is {pattern!r}: {error}; give a pattern of "
+                'files within path, such as "train-*.parquet"'
+            ) from error
         if not paths:
             raise ConfigError(
                 f"corpora.{corpus.name}.splits.{split}: no file in {root} matches {pattern!r}"
@@ -99,9 +112,25 @@ def read_ids(corpus: Corpus, split: str, files: list[SourceFile]) -> list[str]:
         return [row["id"] for row in _csv_rows(corpus, files[0].path) if row["split"] == split]
     ids: list[str] = []
     for file in files:
-        column = _open_parquet(file.path).read(columns=["id"])["id"]
-        ids += [_id(value, file.path, row) for row, value in enumerate(column.to_pylist())]
+        try:
+            values = _open_parquet(file.path).read(columns=["id"])["id"].to_pylist()
+        except _DAMAGE as error:
+            raise CorpusError(
+                f"{file.path}: column id is damaged: {str(error).strip()}; fetch the file again"
+            ) from error
+        place = _place(corpus, file.path)
+        ids += [_id(value, place, row) for row, value in enumerate(values)]
     return ids
+
+
+def audio_tokens(corpus: Corpus, split: str, files: list[SourceFile]) -> list[tuple[str, int, int]]:
+    """Token of every audio file of a folder's split, which its CSV's own token says nothing of."""
+    if corpus.kind != "folder":
+        return []
+    root = files[0].path.parent.resolve()
+    names = (row["file"] for row in _csv_rows(corpus, files[0].path) if row["split"] == split)
+    paths = (path for name in names if (path := _audio_file(root, name)))
+    return [SourceFile(path, split).token() for path in paths]
 
 
 def read_rows(corpus: Corpus, split: str, files: list[SourceFile]) -> Iterator[dict[str, Any]]:
@@ -116,68 +145,87 @@ def read_rows(corpus: Corpus, split: str, files: list[SourceFile]) -> Iterator[d
     for file in files:
         parquet = _open_parquet(file.path)
         columns = [name for name in ARCHIVE_SCHEMA.names if name in parquet.schema_arrow.names]
+        place = _place(corpus, file.path)
         row = 0
         try:
             for batch in parquet.iter_batches(32, columns=columns):
                 for values in batch.to_pylist():
-                    yield _archive_row(corpus, values, file.path, row)
+                    yield _archive_row(corpus, values, place, row)
                     row += 1
-        except (pa.ArrowException, OSError) as error:
+        except _DAMAGE as error:
             raise CorpusError(
-                f"{file.path} is damaged after row {row}: {error}; fetch the file again"
+                f"{file.path} is damaged after row {row}: {str(error).strip()}; fetch the file "
+                "again"
             ) from error
 
 
 def _open_parquet(path: Path) -> pq.ParquetFile:
     try:
-        parquet = pq.ParquetFile(path)
+        parquet = pq.ParquetFile(path, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
-        raise CorpusError(f"{path} is not parquet: {error}; fetch the file again") from error
+        raise CorpusError(
+            f"{path} is not parquet: {str(error).strip()}; fetch the file again"
+        ) from error
     schema = parquet.schema_arrow
     missing = [name for name in REQUIRED_COLUMNS if name not in schema.names]
     if missing:
         raise CorpusError(
-            f"{path} has no column {', '.join(missing)} (it has {', '.join(schema.names)}); a corpus "
-            f"needs {', '.join(REQUIRED_COLUMNS)} and may have {', '.join(sorted(OPTIONAL_COLUMNS))}"
+            f"{path} has no column {', '.join(missing)} (it has {', '.join(schema.names)}); a "
+            f"corpus needs {', '.join(REQUIRED_COLUMNS)} and may have "
+            f"{', '.join(sorted(OPTIONAL_COLUMNS))}"
         )
     audio = schema.field("audio").type
-    if not pa.types.is_struct(audio) or audio.get_field_index("bytes") < 0:
+    at = audio.get_field_index("bytes") if pa.types.is_struct(audio) else -1
+    if at < 0 or not (
+        pa.types.is_binary(audio[at].type) or pa.types.is_large_binary(audio[at].type)
+    ):
         raise CorpusError(
-            f"{path}: column audio is {audio}, must be a struct with bytes (and path): the layout of "
-            "the hub's audio datasets"
+            f"{path}: column audio is {audio}, must be a struct with binary bytes (and path): the "
+            "layout of the hub's audio datasets"
         )
     return parquet
 
 
-def _archive_row(corpus: Corpus, values: dict[str, Any], file: Path, row: int) -> dict[str, Any]:
+def _archive_row(corpus: Corpus, values: dict[str, Any], place: str, row: int) -> dict[str, Any]:
     audio = values["audio"] or {}
-    path = values.get("path") or audio.get("path") or ""
-    text = {
-        name: None if values.get(name) is None else str(values[name])
-        for name in ("text_normalized", "text_original")
-    }
+    path = _text(values.get("path")) or _text(audio.get("path")) or ""
+    normalized, original = _text(values["text_normalized"]), _text(values.get("text_original"))
     return {
         "audio": {"bytes": audio.get("bytes"), "path": path},
         "path": path,
-        "id": _id(values["id"], file, row),
-        "speaker_id": str(values.get("speaker_id") or ""),
-        "chapter_id": str(values.get("chapter_id") or ""),
-        "text_normalized": text["text_normalized"],
-        "text_original": text["text_original"] or text["text_normalized"],
-        "source": values.get("source") or corpus.source or corpus.name,
-        "licence": values.get("licence") or corpus.licence,
+        "id": _id(values["id"], place, row),
+        "speaker_id": _text(values.get("speaker_id")) or "",
+        "chapter_id": _text(values.get("chapter_id")) or "",
+        "text_normalized": normalized,
+        "text_original": original or normalized,
+        "source": _text(values.get("source")) or corpus.source or corpus.name,
+        "licence": _text(values.get("licence")) or corpus.licence,
     }
 
 
-def _id(value: object, file: Path, row: int) -> str:
-    return str(value) if value not in (None, "") else f"{file.name}#{row}"
+def _text(value: object) -> str | None:
+    """A value as a string, 0 too: speakers are often numbers."""
+    return None if value is None else str(value)
+
+
+def _id(value: object, place: str, row: int) -> str:
+    text = _text(value)
+    return text if text and text.strip() else f"{place}#{row}"
+
+
+def _place(corpus: Corpus, path: Path) -> str:
+    """Name of a file within its corpus: files of one name may lie in several folders."""
+    root = Path(corpus.path)
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
 
 
 def _csv_rows(corpus: Corpus, metadata: Path) -> Iterator[dict[str, str]]:
     """Rows of a folder's CSV as {id, file, text, original, speaker, chapter, split}."""
+    line = 0
     try:
         with metadata.open(encoding="utf-8-sig", newline="") as file:
-            # Without a header (LJSpeech), quotes are text and the columns are named in the corpus row.
+            # Without a header (LJSpeech), quotes are text and the columns are named in the corpus
+            # row.
             quoting = csv.QUOTE_NONE if corpus.columns else csv.QUOTE_MINIMAL
             reader = csv.DictReader(
                 file,
@@ -191,24 +239,40 @@ def _csv_rows(corpus: Corpus, metadata: Path) -> Iterator[dict[str, str]]:
             text_column = next((n for n in _TEXT_COLUMNS if n in names), None)
             if name_column is None or text_column is None:
                 raise CorpusError(
-                    f"{metadata} has columns {names}; it needs one of {', '.join(_FILE_COLUMNS)} and "
-                    f"one of {', '.join(_TEXT_COLUMNS)} (set corpora.{corpus.name}.columns when the "
-                    "file has no header, and delimiter when it is not a comma)"
+                    f"{metadata} has columns {names}; it needs one of "
+                    f"{', '.join(_FILE_COLUMNS)} and one of {', '.join(_TEXT_COLUMNS)} "
+                    f"(set corpora.{corpus.name}.columns when the file has no header, and "
+                    "delimiter when it is not a comma)"
                 )
+            original_column = next((n for n in _ORIGINAL_COLUMNS if n in names), text_column)
             for row in reader:
-                name = row[name_column] or ""
-                identity = row.get("id") or re.sub(r"\.\w+$", "", name)
+                line = reader.line_num
+                name = row[name_column].strip()
+                identity = row.get("id", "").strip() or re.sub(r"\.\w+$", "", name)
+                split = row.get("split", "").strip() or corpus.split
+                if not is_split_name(split):
+                    raise CorpusError(
+                        f"{metadata}, line {line}: split {split!r} may hold only "
+                        "letters, digits, '-' and '_'; rename it"
+                    )
                 yield {
-                    "id": identity or f"{metadata.name}#{reader.line_num}",
+                    "id": identity or f"{metadata.name}#{line}",
                     "file": name,
-                    "text": row[text_column] or "",
-                    "original": row.get("text_original") or row[text_column] or "",
+                    "text": row[text_column],
+                    "original": row[original_column] or row[text_column],
                     "speaker": row.get("speaker_id") or row.get("speaker") or "",
                     "chapter": row.get("chapter_id") or "",
-                    "split": row.get("split") or corpus.split,
+                    "split": split,
                 }
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise CorpusError(f"{metadata} is not a CSV in UTF-8: {error}") from error
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"{metadata} is not UTF-8: {error}; save it as UTF-8") from error
+    except csv.Error as error:
+        raise CorpusError(
+            f"{metadata}, after line {line}: {error}; check its quotes and delimiter "
+            f"(corpora.{corpus.name}.delimiter)"
+        ) from error
+    except OSError as error:
+        raise CorpusError(f"{metadata} cannot be read: {error.strerror}") from error
 
 
 def _folder_rows(corpus: Corpus, split: str, metadata: Path) -> Iterator[dict[str, Any]]:
@@ -217,8 +281,12 @@ def _folder_rows(corpus: Corpus, split: str, metadata: Path) -> Iterator[dict[st
         if row["split"] != split:
             continue
         path = _audio_file(root, row["file"])
+        try:
+            data = path.read_bytes() if path else None
+        except OSError as error:
+            raise CorpusError(f"{path} cannot be read: {error.strerror}; check the disk") from error
         yield {
-            "audio": {"bytes": path.read_bytes() if path else None, "path": row["file"]},
+            "audio": {"bytes": data, "path": row["file"]},
             "path": row["file"],
             "id": row["id"],
             "speaker_id": row["speaker"],
@@ -231,12 +299,13 @@ def _folder_rows(corpus: Corpus, split: str, metadata: Path) -> Iterator[dict[st
 
 
 def _audio_file(root: Path, name: str) -> Path | None:
-    """The file that a CSV row names, below `root` or in its folder `wavs`; None when there is none."""
-    if not name:
-        return None
+    """The file that a CSV row names, in `root` or its folder `wavs`; None when there is none."""
     for folder in (root, root / "wavs"):
-        for suffix in _SUFFIXES:
-            path = (folder / f"{name}{suffix}").resolve()
-            if path.is_file() and path.is_relative_to(root):
-                return path
+        for suffix in _SUFFIXES if name else ():
+            try:
+                path = (folder / f"{name}{suffix}").resolve()
+                if path.is_relative_to(root) and path.is_file():
+                    return path
+            except (OSError, ValueError):  # Too long for a name, or a zero byte in it.
+                return None
     return None
