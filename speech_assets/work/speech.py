@@ -1,7 +1,7 @@
 """Archive shards to speech shards: decode, resample to 24 kHz, trim, or set aside with a reason.
 
-Several worker processes decode; this one reads, keeps the order and writes. A row whose bytes crash a decoder
-costs that row and nothing else.
+Several worker processes decode; this one reads, keeps the order and writes. A row whose bytes crash
+a decoder costs that row and nothing else.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections import deque
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from resources.store import Store
@@ -42,7 +42,7 @@ from speech_assets.errors import ShardError
 from speech_assets.work import worker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 TASK_ROWS = 8
 TASKS_AHEAD = 4  # Per worker: enough to keep it fed, few enough to bound memory.
@@ -53,7 +53,7 @@ class SpeechOptions:
     """What a speech shard depends on besides its input."""
 
     max_clip_s: float = 60.0
-    trim: TrimSettings = TrimSettings()
+    trim: TrimSettings = field(default_factory=TrimSettings)
 
 
 def main() -> None:
@@ -99,7 +99,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
 def make_shard(
     store: Store, shard: Shard, options: SpeechOptions, pool: DecodingPool
 ) -> tuple[dict[str, Any], bool]:
-    """Make the speech shard of `shard` unless a valid one is there; its statistics, and whether made.
+    """Make the speech shard of `shard` unless a valid one is there: statistics, and whether made.
 
     Raises:
         ShardError: the archive shard is missing or damaged.
@@ -111,8 +111,14 @@ def make_shard(
             source_metadata, source_rows = read_footer(file, ARCHIVE_SCHEMA, store.path(source_key))
     except FileNotFoundError as error:
         raise ShardError(
-            f"{store.path(source_key)} is not there; materialize archives of split {shard.split!r} first"
+            f"{store.path(source_key)} is not there; materialize archives of split "
+            f"{shard.split!r} first"
         ) from error
+    if "content_sha256" not in source_metadata:
+        raise ShardError(
+            f"{store.path(source_key)} was not made by this project; delete it and materialize "
+            f"archives of split {shard.split!r}"
+        )
     made_from = fingerprint(CODE_VERSION, source_metadata["content_sha256"], options)
     if (held := _held_statistics(store, shard, made_from)) is not None:
         return held, False
@@ -121,7 +127,9 @@ def make_shard(
     with store.open(source_key) as file:
         seen: set[str] = set()
         for position, (row, outcome) in enumerate(
-            pool.outcomes(iterate_rows(file, ARCHIVE_SCHEMA.names, TASK_ROWS))
+            pool.outcomes(
+                iterate_rows(file, ARCHIVE_SCHEMA.names, TASK_ROWS, store.path(source_key))
+            )
         ):
             if isinstance(outcome, SpeechRow) and outcome.id in seen:
                 outcome = QuarantinedRow(
@@ -140,13 +148,12 @@ def make_shard(
         "rows": source_rows,
         "kept_rows": len(kept),
         "kept_s": sum(row.sample_count for row in kept) / SAMPLE_RATE_HZ,
-        "cut_s": sum(row.trim_start_samples + row.trim_end_samples for row in kept) / SAMPLE_RATE_HZ,
+        "cut_s": sum(row.trim_start_samples + row.trim_end_samples for row in kept)
+        / SAMPLE_RATE_HZ,
         "reasons": count_reasons(set_aside),
     }
     # The quarantine first: a shard that is there says that its quarantine is there too.
-    store.write(
-        shard.quarantine_key("speech"), lambda file: write_quarantine(set_aside, file)
-    )
+    store.write(shard.quarantine_key("speech"), lambda file: write_quarantine(set_aside, file))
     schema = with_metadata(
         SPEECH_SCHEMA,
         {
@@ -157,9 +164,7 @@ def make_shard(
     )
     store.write(
         key,
-        lambda file: write_rows(
-            file, schema, (row.as_dict() for row in kept), compression_level=1
-        ),
+        lambda file: write_rows(file, schema, (row.as_dict() for row in kept), compression_level=1),
     )
     return statistics, True
 
@@ -187,12 +192,31 @@ class _Task:
     future: Future[list[SpeechRow | QuarantinedRow]]
 
 
-class DecodingPool:
-    """Decoding processes; outcomes come back in the order of the rows."""
+def decode_rows(
+    rows: list[dict[str, Any]], options: SpeechOptions
+) -> list[SpeechRow | QuarantinedRow]:
+    """What becomes of archive rows; runs in a decoding process."""
+    return [speech_row(row, options.max_clip_s, options.trim) for row in rows]
 
-    def __init__(self, workers: int, options: SpeechOptions) -> None:
+
+class DecodingPool:
+    """Decoding processes; outcomes come back in the order of the rows.
+
+    `decode` is what they run; whatever it does to its process costs no more than the row it did it
+    on.
+    """
+
+    def __init__(
+        self,
+        workers: int,
+        options: SpeechOptions,
+        decode: Callable[
+            [list[dict[str, Any]], SpeechOptions], list[SpeechRow | QuarantinedRow]
+        ] = decode_rows,
+    ) -> None:
         self._workers = workers
         self._options = options
+        self._decode = decode
         self._executor: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> DecodingPool:
@@ -221,15 +245,13 @@ class DecodingPool:
                 initializer=worker.die_with_parent,
             )
         try:
-            future = self._executor.submit(_decode_rows, rows, self._options)
+            future = self._executor.submit(self._decode, rows, self._options)
         except BrokenProcessPool as error:
             future = Future()
             future.set_exception(error)
         return _Task(rows, self._executor, future)
 
-    def _collect(
-        self, task: _Task
-    ) -> Iterator[tuple[dict[str, Any], SpeechRow | QuarantinedRow]]:
+    def _collect(self, task: _Task) -> Iterator[tuple[dict[str, Any], SpeechRow | QuarantinedRow]]:
         try:
             outcomes = task.future.result()
         except BrokenProcessPool:
@@ -261,12 +283,6 @@ class DecodingPool:
 def _chunks(rows: Iterator[dict[str, Any]], size: int) -> Iterator[list[dict[str, Any]]]:
     while chunk := list(itertools.islice(rows, size)):
         yield chunk
-
-
-def _decode_rows(
-    rows: list[dict[str, Any]], options: SpeechOptions
-) -> list[SpeechRow | QuarantinedRow]:
-    return [speech_row(row, options.max_clip_s, options.trim) for row in rows]
 
 
 if __name__ == "__main__":
