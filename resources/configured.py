@@ -13,12 +13,10 @@ import dagster as dg
 from resources import work
 from resources.errors import WorkError
 from resources.store import Store
-from server.weights import local_folder, parse_location
+from server.weights import CODEC_FILES, local_folder, parse_location
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-CODEC_FILES = ["config.json", "pytorch_model.bin", "model.safetensors"]
 
 
 class StoreResource(dg.ConfigurableResource):

@@ -12,6 +12,10 @@ class ResourceError(Exception):
 class StoreError(ResourceError):
     """The store could not be read or written."""
 
+    def __init__(self, message: str, *, retryable: bool = True) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+
 
 class WorkError(ResourceError):
     """A work process failed; the message ends with what it said last."""

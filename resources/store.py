@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import io
 import json
 import os
-import socket
 import uuid
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +23,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from resources.errors import StoreError
+from resources.process import is_gone, process_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,6 +39,19 @@ _REMEDIES = {
     errno.EROFS: "the file system is read-only; set SPEECH_STORE to a place that can be written",
     errno.EACCES: "no permission; set SPEECH_STORE to a place that this user can write",
     errno.EPERM: "no permission; set SPEECH_STORE to a place that this user can write",
+    errno.EEXIST: "a file is where a folder must be; set SPEECH_STORE to a folder",
+    errno.ENOTDIR: "a file is where a folder must be; set SPEECH_STORE to a folder",
+}
+_OBJECT_STORE_REMEDY = "check the store's address (AWS_ENDPOINT_URL), bucket and credentials"
+# A listing that is remembered hides what work processes have written since. Few retries: a store that
+# cannot be reached is said within a minute, and the asset's policy tries again later.
+_OBJECT_STORE_OPTIONS: dict[str, Any] = {"use_listings_cache": False}
+_S3_OPTIONS: dict[str, Any] = {
+    "config_kwargs": {
+        "connect_timeout": 5,
+        "read_timeout": 60,
+        "retries": {"mode": "standard", "max_attempts": 3},
+    }
 }
 
 
@@ -50,11 +64,12 @@ class Store:
     @cached_property
     def _place(self) -> tuple[AbstractFileSystem, str]:
         try:
-            filesystem, path = fsspec.core.url_to_fs(self.root)
+            filesystem, path = fsspec.core.url_to_fs(self.root, **_options(self.root))
         except (ImportError, ValueError) as error:
             raise StoreError(
                 f"SPEECH_STORE={self.root!r} cannot be opened: {error}; give a folder or an fsspec URL "
-                "(s3:// needs the extra: pip install 'speech-assets[s3]')"
+                "(s3:// needs the extra: pip install 'speech-assets[s3]')",
+                retryable=False,
             ) from error
         return filesystem, str(path).rstrip("/")
 
@@ -87,7 +102,11 @@ class Store:
         with self._errors("read", key):
             file = cast("BinaryIO", self._place[0].open(self.path(key), "rb"))
         with file:
-            yield file
+            if self.is_local:
+                yield file
+            else:
+                # Read piece by piece: the network may fail at any of them.
+                yield io.BufferedReader(_Remote(file, lambda: self._errors("read", key)))
 
     def read_bytes(self, key: str) -> bytes:
         """Bytes of `key`."""
@@ -113,11 +132,16 @@ class Store:
         Raises:
             StoreError: the disk is full, the place cannot be written, or the network failed.
         """
-        with self._errors("write", key):
-            if self.is_local:
-                self._write_local(Path(self.path(key)), fill)
-            else:
-                self._write_object(self.path(key), fill)
+        try:
+            with self._errors("write", key):
+                if self.is_local:
+                    self._write_local(Path(self.path(key)), fill)
+                else:
+                    self._write_object(self.path(key), fill)
+        except FileNotFoundError as error:
+            # The object need not be there before, so it is what must hold it that is missing.
+            what = "its folder was removed meanwhile" if self.is_local else _OBJECT_STORE_REMEDY
+            raise StoreError(f"cannot write {self.path(key)}: {error}; {what}") from error
 
     def write_bytes(self, key: str, data: bytes) -> None:
         """Make `key` from `data`."""
@@ -150,7 +174,7 @@ class Store:
     def _write_local(self, path: Path, fill: Callable[[BinaryIO], object]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(path)
-        temporary = path.with_name(f".{path.name}.{_owner()}.{uuid.uuid4().hex[:8]}.tmp")
+        temporary = path.with_name(f".{path.name}.{process_name()}.{uuid.uuid4().hex[:8]}.tmp")
         try:
             with temporary.open("wb") as file:
                 fill(file)
@@ -179,7 +203,10 @@ class Store:
         except FileNotFoundError:
             raise
         except OSError as error:
-            remedy = _REMEDIES.get(error.errno or 0, "check that the store can be reached, then retry")
+            remedy = "check that the store can be reached, then retry"
+            if not self.is_local:
+                remedy = _OBJECT_STORE_REMEDY
+            remedy = _REMEDIES.get(error.errno or 0, remedy)
             raise StoreError(
                 f"cannot {verb} {self.path(key)}: {error.strerror or error}; {remedy}"
             ) from error
@@ -190,20 +217,52 @@ class Store:
             if type(error).__module__.split(".")[0] not in _CLIENT_LIBRARIES:
                 raise
             raise StoreError(
-                f"cannot {verb} {self.path(key)}: {error}; check the store's address and credentials"
+                f"cannot {verb} {self.path(key)}: {error}; {_OBJECT_STORE_REMEDY}"
             ) from error
 
 
-def _owner() -> str:
-    return f"{socket.gethostname()}-{os.getpid()}"
+class _Remote(io.RawIOBase):
+    """A file of an object store whose failures are the store's errors, not those of the data."""
+
+    def __init__(
+        self, file: BinaryIO, errors: Callable[[], contextlib.AbstractContextManager[None]]
+    ) -> None:
+        self._file = file
+        self._errors = errors
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        return self._file.seek(offset, whence)
+
+    def readinto(self, buffer: Any, /) -> int:
+        with self._errors():
+            data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _options(root: str) -> dict[str, Any]:
+    protocol = root.partition("://")[0] if "://" in root else "file"
+    if protocol in ("file", "local"):
+        return {}
+    configured = fsspec.config.conf.get(protocol, {})
+    options = _OBJECT_STORE_OPTIONS | (_S3_OPTIONS if protocol in ("s3", "s3a") else {})
+    return {name: value for name, value in options.items() if name not in configured}
 
 
 def _remove_abandoned(path: Path) -> None:
     """Delete what killed processes of this machine left of earlier attempts at `path`."""
-    host = socket.gethostname()
-    for leftover in path.parent.glob(f".{path.name}.{host}-*.tmp"):
-        pid = leftover.name.removeprefix(f".{path.name}.{host}-").split(".")[0]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        owner = leftover.name.removeprefix(f".{path.name}.").rsplit(".", 2)[0]
+        if is_gone(owner):
             leftover.unlink(missing_ok=True)
 
 

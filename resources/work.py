@@ -7,6 +7,7 @@ its starter. It leads a process group, so that its children end with it. Its out
 
 from __future__ import annotations
 
+import codecs
 import collections
 import contextlib
 import os
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 TAIL_LINES = 30
 STOP_AFTER_S = (10.0, 5.0)  # SIGINT, then SIGTERM, then SIGKILL.
+DRAIN_S = 5.0  # For the rest of the output, once nobody is there to write more.
+LONGEST_LINE = 4_096
 EXIT_FINAL = 2
 
 
@@ -36,6 +39,13 @@ class WorkProcess:
     tail: collections.deque[str] = field(
         default_factory=lambda: collections.deque[str](maxlen=TAIL_LINES)
     )
+    _pump: threading.Thread = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._pump = threading.Thread(
+            target=_pump, args=(self.process, self.tail), name="work-output", daemon=True
+        )
+        self._pump.start()
 
     def wait(self) -> None:
         """Wait until it ends.
@@ -46,6 +56,9 @@ class WorkProcess:
         code = self.process.wait()
         if code == 0:
             return
+        # What it said last may still be in the pipe, which a child of it can hold open.
+        _end_group(self.process)
+        self.drain()
         how = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
         if code == -signal.SIGKILL:
             how += " (out of memory, or killed by hand)"
@@ -53,6 +66,10 @@ class WorkProcess:
         raise WorkError(
             f"{module} {how}; it said last:\n" + "\n".join(self.tail), retryable=code != EXIT_FINAL
         )
+
+    def drain(self) -> None:
+        """Read what is left of the output of a process that has ended."""
+        self._pump.join(timeout=DRAIN_S)
 
 
 @contextlib.contextmanager
@@ -65,37 +82,47 @@ def running(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env={**os.environ, **({"SPEECH_BAR": "1"} if sys.stderr.isatty() else {}), **(environment or {})},
+        env={
+            **os.environ,
+            **({"SPEECH_BAR": "1"} if sys.stderr.isatty() else {}),
+            **(environment or {}),
+        },
         start_new_session=True,
     )
     work = WorkProcess(process)
-    pump = threading.Thread(target=_pump, args=(work,), name="work-output", daemon=True)
-    pump.start()
     try:
         yield work
         process.wait()
     finally:
-        _stop(process)
-        pump.join(timeout=5)
+        try:
+            _stop(process)
+        finally:
+            # Also when a second Ctrl-C cuts the wait for a clean end short.
+            _end_group(process)
+        work.drain()
         for stream in (process.stdin, process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
 
 
-def _pump(work: WorkProcess) -> None:
+def _pump(process: subprocess.Popen[bytes], tail: collections.deque[str]) -> None:
     """Hand the output on and remember its end; a pipe that nobody reads would block the writer."""
-    assert work.process.stdout is not None
+    assert process.stdout is not None
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     rest = ""
     # Unbuffered: a progress bar ends its lines with a carriage return.
-    while data := os.read(work.process.stdout.fileno(), 65_536):
-        text = data.decode(errors="replace")
-        sys.stderr.write(text)
-        sys.stderr.flush()
+    while data := os.read(process.stdout.fileno(), 65_536):
+        text = decoder.decode(data)
+        # Whoever read our own output may be gone (`| head`); the process must not wait for that.
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text)
+            sys.stderr.flush()
         *lines, rest = re.split(r"[\r\n]+", rest + text)
-        work.tail.extend(line for line in lines if line)
+        tail.extend(line for line in lines if line)
+        rest = rest[-LONGEST_LINE:]
     if rest:
-        work.tail.append(rest)
+        tail.append(rest)
 
 
 def _stop(process: subprocess.Popen[Any]) -> None:
@@ -107,7 +134,10 @@ def _stop(process: subprocess.Popen[Any]) -> None:
         process.send_signal(signal_number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(patience_s)
-    # The group outlives its leader while a child of it runs.
+
+
+def _end_group(process: subprocess.Popen[Any]) -> None:
+    """Kill what is left of the process' group, which outlives its leader while a child of it runs."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

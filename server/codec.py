@@ -16,11 +16,11 @@ from torch.nn.utils import parametrize
 
 from server import frames
 from server.errors import WeightsError
+from server.weights import CODEC_FILES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-WEIGHT_FILES = ["config.json", "pytorch_model.bin", "model.safetensors"]
 UNTRAINED_SEED = 1234
 
 
@@ -68,7 +68,9 @@ class Codec:
         handles = []
         if not noise:
             # A hook's return value replaces the block's output: hand its input through.
-            handles = [block.register_forward_hook(lambda _m, args, _o: args[0]) for block in blocks]
+            handles = [
+                block.register_forward_hook(lambda _m, args, _o: args[0]) for block in blocks
+            ]
         try:
             audio = self.model.decode(levels)
         finally:
@@ -90,7 +92,7 @@ def read_identity(folder: Path, *, allow_untrained: bool = False) -> CodecIdenti
     if weights is None:
         if not allow_untrained:
             raise WeightsError(
-                f"{folder}: no weights file ({' or '.join(WEIGHT_FILES[1:])}); give a folder with "
+                f"{folder}: no weights file ({' or '.join(CODEC_FILES[1:])}); give a folder with "
                 "trained weights, or ask for an untrained codec explicitly (allow_untrained)"
             )
         weights_sha256 = hashlib.sha256(f"seed {UNTRAINED_SEED}".encode()).hexdigest()
@@ -101,9 +103,7 @@ def read_identity(folder: Path, *, allow_untrained: bool = False) -> CodecIdenti
         parameter_count = sum(p.numel() for p in SNAC(**config).parameters())
     kind = "snac" if weights is not None else "untrained"
     name = f"{kind}-{parameter_count / 1e6:.1f}M-{weights_sha256[:12]}"
-    return CodecIdentity(
-        name, weights_sha256, config_sha256, weights is not None, parameter_count
-    )
+    return CodecIdentity(name, weights_sha256, config_sha256, weights is not None, parameter_count)
 
 
 def load_codec(
@@ -142,7 +142,9 @@ def _read_config(folder: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise WeightsError(f"{path}: missing; a codec folder holds config.json and weights") from error
+        raise WeightsError(
+            f"{path}: missing; a codec folder holds config.json and weights"
+        ) from error
     except ValueError as error:
         raise WeightsError(f"{path}: not JSON ({error}); fetch the codec again") from error
     if not isinstance(config, dict):
@@ -165,7 +167,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def _weights_file(folder: Path) -> Path | None:
-    present = [folder / name for name in WEIGHT_FILES[1:] if (folder / name).is_file()]
+    present = [folder / name for name in CODEC_FILES[1:] if (folder / name).is_file()]
     return present[0] if present else None
 
 

@@ -59,9 +59,7 @@ class BatchEncoder(nn.Module):
             )
         self.codec = codec
         self.precision: Precision = precision
-        self._convolve = (
-            torch.compile(self._latents, dynamic=True) if compiled else self._latents
-        )
+        self._convolve = torch.compile(self._latents, dynamic=True) if compiled else self._latents
 
     @torch.inference_mode()
     def launch(self, batch: Tensor, frame_counts: Tensor | None) -> list[Tensor]:
@@ -72,11 +70,10 @@ class BatchEncoder(nn.Module):
             frame_counts: int64 of shape (clips,) on the device, or None when all clips fill it.
         """
         autocast = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.precision)
-        torch.backends.cuda.matmul.allow_tf32 = self.precision == "tf32"
-        torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
-        with torch.autocast(
-            self.codec.device.type, dtype=autocast, enabled=autocast is not None
-        ):
+        if self.codec.device.type == "cuda":
+            torch.backends.cuda.matmul.allow_tf32 = self.precision == "tf32"
+            torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
+        with torch.autocast(self.codec.device.type, dtype=autocast, enabled=autocast is not None):
             latents = self._convolve(batch[:, None], frame_counts)
         _, levels = self.codec.model.quantizer(latents.float())
         return levels

@@ -35,7 +35,6 @@ FRAMES_PER_S = SAMPLE_RATE_HZ / SAMPLES_PER_FRAME
 REALTIME_TOKENS_PER_S = FRAMES_PER_S * TOKENS_PER_FRAME
 
 
-
 def frame_count(sample_count: int) -> int:
     """Frames that hold `sample_count` samples: SNAC pads a clip with zeros to whole frames."""
     return -(-sample_count // SAMPLES_PER_FRAME)

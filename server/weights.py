@@ -8,6 +8,7 @@ from pathlib import Path
 
 from server.errors import ConfigurationError, WeightsError
 
+CODEC_FILES = ["config.json", "pytorch_model.bin", "model.safetensors"]
 _REPOSITORY = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)@(?P<revision>[\w./-]+)")
 
 
@@ -37,7 +38,7 @@ def parse_location(text: str, *, base: Path | None = None) -> WeightsLocation:
     folder = Path(text).expanduser()
     if base is not None and not folder.is_absolute():
         folder = base / folder
-    if folder.is_dir():
+    if text and folder.is_dir():
         return WeightsLocation(folder=folder)
     raise ConfigurationError(
         f"weights {text!r}: no such folder, and not OWNER/NAME@REVISION; give a folder that exists "

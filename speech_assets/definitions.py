@@ -25,7 +25,7 @@ def build_definitions() -> dg.Definitions:
     partitions = corpus_partitions(profile.corpus)
     return dg.Definitions(
         assets=corpus_assets(profile, partitions),
-        jobs=corpus_jobs(partitions),
+        jobs=corpus_jobs(),
         resources={
             "store": StoreResource(root=os.environ.get("SPEECH_STORE") or DEFAULT_STORE),
             "codec": CodecResource(

@@ -20,6 +20,7 @@ from speech_assets.corpus.manifest import manifest_key
 from speech_assets.errors import SpeechAssetsError
 from speech_assets.partitions import corpus_partitions
 from speech_assets.profiles import load_profile
+from speech_assets.runs import end_lost_runs, run_tags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,6 +58,7 @@ def main() -> int:
     )
     started_s = time.monotonic()
     with dg.DagsterInstance.get() as instance:
+        end_lost_runs(instance)
         for number, step in enumerate(steps := demo_steps(shards_of_split), 1):
             print(f"[{number}/{len(steps)}] {step.says}", flush=True)
             if message := run_step(defs, instance, step):
@@ -77,9 +79,7 @@ def demo_steps(shards_of_split: dict[str, list[str]]) -> list[Step]:
     for start in range(0, len(shards), SHARDS_PER_RUN):
         part = shards[start : start + SHARDS_PER_RUN]
         says = f"speech and tokens of {len(part)} shards, {part[0]} to {part[-1]}"
-        steps.append(
-            Step("tokenize", says, tags={RANGE_START: part[0], RANGE_END: part[-1]})
-        )
+        steps.append(Step("tokenize", says, tags={RANGE_START: part[0], RANGE_END: part[-1]}))
     steps += [Step("describe_split", f"manifest {split}", split) for split in shards_of_split]
     return [*steps, Step("describe_dataset", "dataset card")]
 
@@ -89,18 +89,14 @@ def run_step(defs: dg.Definitions, instance: dg.DagsterInstance, step: Step) -> 
     result = defs.resolve_job_def(step.job).execute_in_process(
         instance=instance,
         partition_key=step.partition,
-        tags=step.tags,
+        tags={**step.tags, **run_tags()},
         run_config=QUIET,
         raise_on_error=False,
     )
     if result.success:
         return ""
-    messages = [
-        event.event_specific_data.error.message  # pyright: ignore[reportAttributeAccessIssue]
-        for event in result.all_events
-        if event.is_step_failure
-    ]
-    return _root_message(messages[-1]) if messages else "see the run's log"
+    failures = [event for event in result.all_events if event.is_step_failure]
+    return _root_message(failures[-1]) if failures else "see the run's log"
 
 
 def summary(store: Store, splits: Sequence[str], seconds: float) -> str:
@@ -149,15 +145,21 @@ def summary(store: Store, splits: Sequence[str], seconds: float) -> str:
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
     lines = [
-        "  ".join(cell.ljust(width) if i == 0 else cell.rjust(width)
-                  for i, (cell, width) in enumerate(zip(row, widths, strict=True)))
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
         for row in [heads, *rows]
     ]
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
 
 
-def _root_message(message: str) -> str:
-    """Dagster's error text without the name of the exception's class in front."""
+def _root_message(event: dg.DagsterEvent) -> str:
+    """The first line that matters of a step's failure: not that retries ran out, but why."""
+    error = event.step_failure_data.error
+    while error is not None and error.cause is not None:
+        error = error.cause
+    message = error.message if error is not None else "see the run's log"
     return message.strip().removeprefix("dagster._core.definitions.events.Failure: ")
 
 

@@ -116,7 +116,9 @@ def corpus_assets(profile: Profile, partitions: CorpusPartitions) -> list[Any]:
         code_version="1",
         retry_policy=RETRIES,
         check_specs=[
-            dg.AssetCheckSpec(check.name, asset="tokens", description=check.description, blocking=True)
+            dg.AssetCheckSpec(
+                check.name, asset="tokens", description=check.description, blocking=True
+            )
             for check in TOKEN_CHECKS
         ],
     )

@@ -60,7 +60,13 @@ def render_card(manifests: Sequence[Mapping[str, Any]]) -> str:
             f"{totals['tokens']:,} | {totals['tokens_per_hour']:,.0f} | {totals['speakers']} | "
             f"{totals['quarantined_rows']} |"
         )
-    lines += ["", "## Sources and licences", "", "| source | licence | hours |", "| --- | --- | --- |"]
+    lines += [
+        "",
+        "## Sources and licences",
+        "",
+        "| source | licence | hours |",
+        "| --- | --- | --- |",
+    ]
     lines += [
         f"| {source} | {licence or 'not stated'} | {hours:.3f} |"
         for (source, licence), hours in sorted(by_licence.items())

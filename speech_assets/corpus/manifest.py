@@ -11,7 +11,13 @@ import pyarrow.parquet as pq
 
 from server.frames import SAMPLE_RATE_HZ, TOKENS_PER_FRAME
 from speech_assets.corpus.quarantine import count_reasons, read_quarantine
-from speech_assets.corpus.shards import ARCHIVE_SCHEMA, SPEECH_SCHEMA, Shard, metadata_of, read_footer
+from speech_assets.corpus.shards import (
+    ARCHIVE_SCHEMA,
+    SPEECH_SCHEMA,
+    Shard,
+    metadata_of,
+    read_footer,
+)
 from speech_assets.errors import ShardError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import soundfile
 from resources.store import Store
 from server.codec import load_codec
 from server.frames import SAMPLE_RATE_HZ
-from server.weights import local_folder, parse_location
+from server.weights import CODEC_FILES, local_folder, parse_location
 from speech_assets.corpus.shards import (
     TOKEN_SCHEMA,
     Shard,
@@ -56,7 +56,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     choice = load_profile().codec
     folder = local_folder(
         parse_location(arguments.codec or choice.location),
-        ["config.json", "pytorch_model.bin", "model.safetensors"],
+        CODEC_FILES,
     )
     codec = load_codec(folder, allow_untrained=metadata["codec_trained"] != "true")
     if codec.identity.weights_sha256 != metadata["codec_weights_sha256"]:
@@ -69,7 +69,9 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     try:
         soundfile.write(path, audio, SAMPLE_RATE_HZ, subtype="PCM_16")
     except soundfile.LibsndfileError as error:
-        raise ConfigError(f"{path} cannot be written: {error}; give a folder that exists") from error
+        raise ConfigError(
+            f"{path} cannot be written: {error}; give a folder that exists"
+        ) from error
     reporter.log(f"wrote {path}: {len(audio) / SAMPLE_RATE_HZ:.2f} s")
 
 

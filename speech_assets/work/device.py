@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import getpass
+import os
 import sys
 import tempfile
 import time
@@ -27,10 +27,15 @@ DeviceChoice = Literal["auto", "cpu", "cuda"]
 
 @dataclass(frozen=True, slots=True)
 class HeldDevice:
-    """A device that this process holds: torch's name of it, and the chip's."""
+    """A device that this process holds: torch's name of it, the chip's, and what its lock is named by.
+
+    torch counts the devices that CUDA_VISIBLE_DEVICES shows, so that one chip is `cuda:0` to one process and
+    `cuda:1` to another; its UUID is the same to both.
+    """
 
     torch_name: str
     chip: str
+    lock_name: str
 
 
 def keep_freed_memory() -> None:
@@ -56,8 +61,11 @@ def candidates(choice: DeviceChoice) -> list[HeldDevice]:
             "installed (make doctor), or use device = 'auto'"
         )
     if choice == "cpu" or not cuda:
-        return [HeldDevice("cpu", "CPU")]
-    return [HeldDevice(f"cuda:{i}", torch.cuda.get_device_name(i)) for i in range(cuda)]
+        return [HeldDevice("cpu", "CPU", "cpu")]
+    return [
+        HeldDevice(f"cuda:{i}", properties.name, f"cuda-{properties.uuid}")
+        for i, properties in enumerate(map(torch.cuda.get_device_properties, range(cuda)))
+    ]
 
 
 @contextlib.contextmanager
@@ -67,12 +75,12 @@ def hold_device(choice: DeviceChoice, say: Callable[[str], None]) -> Iterator[He
     The operating system drops the lock when the process ends, also after SIGKILL.
     """
     devices = candidates(choice)
-    folder = Path(tempfile.gettempdir()) / f"speech-assets-{getpass.getuser()}"
+    folder = Path(tempfile.gettempdir()) / f"speech-assets-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     said = False
     while True:
         for device in devices:
-            lock = FileLock(folder / f"{device.torch_name.replace(':', '-')}.lock")
+            lock = FileLock(folder / f"{device.lock_name}.lock")
             try:
                 lock.acquire(blocking=False)
             except Timeout:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import resource
 import threading
@@ -25,7 +26,7 @@ import torch
 from resources.store import Store
 from server import frames
 from server.codec import Codec, load_codec, use_exact_float32
-from server.codec_encoder import BatchEncoder, split_levels
+from server.codec_encoder import BatchEncoder, Precision, split_levels
 from speech_assets.corpus.agreement import Agreement, Limits, limits_for
 from speech_assets.corpus.audio import from_pcm16
 from speech_assets.corpus.batches import padded_frames, plan_batches
@@ -47,8 +48,6 @@ from speech_assets.work import worker
 from speech_assets.work.device import hold_device, keep_freed_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
 CODE_VERSION = "1"  # Bump when the same speech shard would give other bytes.
@@ -56,6 +55,7 @@ CHECKED_CLIPS = 8
 CHECKED_SHARE = 0.01
 # On the CPU larger batches are slower: activations at 24 kHz outgrow the caches (docs/decisions.md).
 CPU_BATCH_SAMPLES = 0
+CUDA_BATCH_SAMPLES = 4_000_000
 CUDA_ROUND_FRAMES = 8  # A compiled encoder sees few lengths; masks make the padding harmless.
 
 
@@ -65,7 +65,8 @@ class EncodeOptions:
 
     batch_samples: int
     compiled: bool = False
-    precision: str = "fp32"
+    precision: Precision = "fp32"
+    threads: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,9 @@ def main() -> None:
     parser = worker.argument_parser("tokens", __doc__ or "")
     parser.add_argument("--store", required=True, help="folder or fsspec URL of the store")
     parser.add_argument("--shards", nargs="+", required=True, help="shards, as train.000")
-    parser.add_argument("--codec", type=Path, required=True, help="folder with config.json, weights")
+    parser.add_argument(
+        "--codec", type=Path, required=True, help="folder with config.json, weights"
+    )
     parser.add_argument("--allow-untrained", action="store_true", help="random weights, for speed")
     parser.add_argument("--weights-sha256", default="", help="hash that the weights must have")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
@@ -98,6 +101,12 @@ def main() -> None:
         default=None,
         help="padded samples of one encoder call; 0 is one clip a call (default: 0 on the CPU, "
         "4,000,000 on CUDA)",
+    )
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=encoder_threads(),
+        help="clips encoded side by side on the CPU; the other cores read, check and write",
     )
     parser.add_argument("--compile", action="store_true", help="torch.compile the encoder (CUDA)")
     parser.add_argument(
@@ -112,7 +121,10 @@ def main() -> None:
 def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     store = Store(arguments.store)
     shards = [Shard.parse(key) for key in arguments.shards]
+    if arguments.batch_samples is not None and arguments.batch_samples < 0:
+        raise ConfigError(f"--batch-samples is {arguments.batch_samples}; it must be 0 or more")
     with hold_device(arguments.device, reporter.log) as device:
+        torch.set_num_threads(1)
         keep_freed_memory()
         use_exact_float32()
         codec = load_codec(
@@ -125,9 +137,12 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
                 f"{arguments.weights_sha256}; fetch the codec again, or correct the profile"
             )
         options = EncodeOptions(
-            batch_samples=_batch_samples(arguments.batch_samples, codec),
+            batch_samples=default_batch_samples(codec)
+            if arguments.batch_samples is None
+            else arguments.batch_samples,
             compiled=arguments.compile and codec.device.type == "cuda",
             precision=arguments.precision,
+            threads=arguments.threads,
         )
         tokenizer = Tokenizer(codec, options)
         failures = tokenize_shards(store, shards, tokenizer, reporter)
@@ -148,7 +163,7 @@ def tokenize_shards(
             reporter.result("shard", shard=shard.key, made=False, seconds=0.0, **held)
         else:
             todo.append(shard)
-    reporter.start(sum(_stored_audio_s(store, shard) for shard in todo) / 3600, "h")
+    reporter.start(sum(_stored_audio_s(store, shard) for shard in todo) / 60, "min of audio")
     clock = StageClock()
     failures: list[str] = []
     started_s = time.monotonic()
@@ -166,12 +181,10 @@ def tokenize_shards(
         except AgreementError as error:
             fail(speech.shard, error)
             return
-        reporter.result(
-            "shard", shard=speech.shard.key, made=True, seconds=encode_s, **figures
-        )
+        reporter.result("shard", shard=speech.shard.key, made=True, seconds=encode_s, **figures)
         done_s += speech.audio_s
         rate = done_s / 60 / max(1e-9, time.monotonic() - started_s)
-        reporter.advance(speech.audio_s / 3600, hours_per_min=f"{rate:.2f}")
+        reporter.advance(speech.audio_s / 60, hours_per_min=f"{rate:.3g}")
 
     with ThreadPoolExecutor(1, "read") as reader, ThreadPoolExecutor(1, "finish") as finisher:
         ahead: deque[tuple[Shard, Future[SpeechShard]]] = deque()
@@ -180,9 +193,7 @@ def tokenize_shards(
         while queue or ahead:
             while queue and len(ahead) < 2:
                 shard = queue.popleft()
-                ahead.append(
-                    (shard, reader.submit(clock.timed, "read", read_speech, store, shard))
-                )
+                ahead.append((shard, reader.submit(clock.timed, "read", read_speech, store, shard)))
             shard, reading = ahead.popleft()
             try:
                 speech = reading.result()
@@ -216,67 +227,94 @@ class Tokenizer:
         self.encoder = BatchEncoder(
             codec,
             compiled=options.compiled,
-            precision=options.precision,  # pyright: ignore[reportArgumentType]
+            precision=options.precision,
         )
         self.device_busy_s = 0.0
+        self._lock = threading.Lock()
         self._round_frames = 1 if codec.device.type == "cpu" else CUDA_ROUND_FRAMES
 
     def encode(self, clips: list[NDArray[np.float32]]) -> list[NDArray[np.uint16]]:
         """Codes (frames, 7) of each clip, in order."""
         counts = [frames.frame_count(len(clip)) for clip in clips]
-        codes: list[NDArray[np.uint16] | None] = [None] * len(clips)
-        cuda = self.codec.device.type == "cuda"
-        in_flight: deque[_Launched] = deque()
-
-        def collect(launched: _Launched) -> None:
-            levels = [level.cpu().numpy() for level in launched.levels]
-            if launched.events is not None:
-                begin, end = launched.events
-                self.device_busy_s += begin.elapsed_time(end) / 1000
-            split = split_levels(levels, [counts[clip] for clip in launched.clips])
-            for clip, clip_codes in zip(launched.clips, split, strict=True):
-                codes[clip] = clip_codes
-
-        for batch in plan_batches(
+        batches = plan_batches(
             counts, self.options.batch_samples, round_frames=self._round_frames
-        ):
-            in_flight.append(self._launch([clips[i] for i in batch], batch, cuda=cuda))
-            # One batch runs while the host prepares the next and unpacks the last.
-            if len(in_flight) > (1 if cuda else 0):
-                collect(in_flight.popleft())
-        while in_flight:
-            collect(in_flight.popleft())
-        return [clip_codes for clip_codes in codes if clip_codes is not None]
+        )
+        if self.codec.device.type == "cpu":
+            done = self._encode_on_cpu(clips, batches)
+        else:
+            done = self._encode_on_device(clips, batches)
+        codes: dict[int, NDArray[np.uint16]] = {}
+        for batch, levels in zip(batches, done, strict=True):
+            split = split_levels(levels, [counts[clip] for clip in batch])
+            codes.update(zip(batch, split, strict=True))
+        return [codes[clip] for clip in range(len(clips))]
 
-    def _launch(
-        self, clips: list[NDArray[np.float32]], batch: list[int], *, cuda: bool
-    ) -> _Launched:
-        counts = [frames.frame_count(len(clip)) for clip in clips]
-        width = padded_frames(max(counts), self._round_frames)
-        host = torch.zeros(len(clips), width * frames.SAMPLES_PER_FRAME, pin_memory=cuda)
-        for row, clip in zip(host, clips, strict=True):
-            row[: len(clip)] = torch.from_numpy(clip)
-        equal = min(counts) == width
-        if not cuda:
+    def _encode_on_cpu(
+        self, clips: list[NDArray[np.float32]], batches: list[list[int]]
+    ) -> Iterator[list[NDArray[np.int64]]]:
+        """Batches side by side, each on one thread: the interpreter is free inside the kernels."""
+
+        def encode(batch: list[int]) -> list[NDArray[np.int64]]:
+            host, lengths = self._pad([clips[clip] for clip in batch], pin=False)
             started_s = time.monotonic()
-            lengths = None if equal else torch.tensor(counts)
             levels = self.encoder.launch(host, lengths)
-            self.device_busy_s += time.monotonic() - started_s
-            return _Launched(batch, levels, None)
+            seconds = time.monotonic() - started_s
+            with self._lock:
+                self.device_busy_s += seconds / self.options.threads
+            return [level.numpy() for level in levels]
+
+        if self.options.threads == 1:
+            yield from map(encode, batches)
+            return
+        with ThreadPoolExecutor(self.options.threads, "encode") as pool:
+            yield from pool.map(encode, batches)
+
+    def _encode_on_device(
+        self, clips: list[NDArray[np.float32]], batches: list[list[int]]
+    ) -> Iterator[list[NDArray[np.int64]]]:
+        """One batch runs while the host prepares the next and unpacks the last."""
+        in_flight: deque[_Launched] = deque()
+        for batch in batches:
+            in_flight.append(self._launch([clips[clip] for clip in batch]))
+            if len(in_flight) > 1:
+                yield self._collect(in_flight.popleft())
+        while in_flight:
+            yield self._collect(in_flight.popleft())
+
+    def _launch(self, clips: list[NDArray[np.float32]]) -> _Launched:
+        host, lengths = self._pad(clips, pin=True)
+        device = self.codec.device
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
-        device = self.codec.device
-        lengths = None if equal else torch.tensor(counts, device=device)
-        levels = self.encoder.launch(host.to(device, non_blocking=True), lengths)
+        levels = self.encoder.launch(
+            host.to(device, non_blocking=True),
+            None if lengths is None else lengths.to(device, non_blocking=True),
+        )
         end.record()
-        return _Launched(batch, levels, (begin, end))
+        return _Launched(levels, begin, end)
+
+    def _collect(self, launched: _Launched) -> list[NDArray[np.int64]]:
+        levels = [level.cpu().numpy() for level in launched.levels]
+        self.device_busy_s += launched.begin.elapsed_time(launched.end) / 1000
+        return levels
+
+    def _pad(
+        self, clips: list[NDArray[np.float32]], *, pin: bool
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The batch, zero-padded, and its frame counts; None when every clip fills it."""
+        counts = [frames.frame_count(len(clip)) for clip in clips]
+        width = padded_frames(max(counts), self._round_frames)
+        host = torch.zeros(len(clips), width * frames.SAMPLES_PER_FRAME, pin_memory=pin)
+        for row, clip in zip(host, clips, strict=True):
+            row[: len(clip)] = torch.from_numpy(clip)
+        return host, None if min(counts) == width else torch.tensor(counts)
 
 
 @dataclass(frozen=True, slots=True)
 class _Launched:
-    clips: list[int]
     levels: list[torch.Tensor]
-    events: tuple[torch.cuda.Event, torch.cuda.Event] | None
+    begin: torch.cuda.Event
+    end: torch.cuda.Event
 
 
 class StageClock:
@@ -437,12 +475,14 @@ def _fingerprint(speech: str, codec: Codec, options: EncodeOptions) -> str:
     )
 
 
-def _batch_samples(asked: int | None, codec: Codec) -> int:
-    if asked is None:
-        return CPU_BATCH_SAMPLES if codec.device.type == "cpu" else 4_000_000
-    if asked < 0:
-        raise ConfigError(f"--batch-samples is {asked}; it must be 0 or more")
-    return asked
+def encoder_threads() -> int:
+    """Half of the cores (of `SPEECH_THREADS`): checking a shard takes as long as encoding half of it."""
+    return max(1, int(os.environ.get("SPEECH_THREADS") or os.cpu_count() or 1) // 2)
+
+
+def default_batch_samples(codec: Codec) -> int:
+    """Padded samples of one encoder call that suit the codec's device."""
+    return CPU_BATCH_SAMPLES if codec.device.type == "cpu" else CUDA_BATCH_SAMPLES
 
 
 def _stored_audio_s(store: Store, shard: Shard) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import multiprocessing
 import os
 import signal
 import sys
@@ -90,11 +91,17 @@ class Reporter:
         else:
             print(message, file=sys.stderr)
 
+    def notice(self, message: str) -> None:
+        """One line that whoever waits must see, in Dagster's log and on the terminal."""
+        if self.pipes is not None:
+            print(message, file=sys.stderr, flush=True)
+        self.log(message)
+
     def result(self, kind: str, **values: Any) -> None:
         """One result for the asset that started this process; a line on the terminal otherwise."""
         if self.pipes is not None:
             self.pipes.report_custom_message({"kind": kind, **values})
-        elif kind != "figures":
+        elif kind not in ("figures", "error"):  # An error stands on the terminal already.
             self.log(f"{kind}: " + ", ".join(f"{k} {_short(v)}" for k, v in values.items()))
 
     def close(self) -> None:
@@ -140,9 +147,10 @@ def run(
 def die_with_parent() -> None:
     """Ask Linux to kill this process when the one that started it ends, however it ends."""
     if sys.platform == "linux":
-        parent = os.getppid()
+        # Known from the start: asked for only now, the parent may already be another one.
+        parent = multiprocessing.parent_process()
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
+        if parent is not None and os.getppid() != parent.pid:
             os._exit(EXIT_INTERRUPTED)
     # Ctrl-C goes to the whole group; only the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
