@@ -1,0 +1,143 @@
+"""Starting a work process and taking it down again, whatever happens to either side.
+
+The process gets a pipe as standard input and ends when that closes, so it does not outlive even a SIGKILL of
+its starter. It leads a process group, so that its children end with it. Its output goes to the starter's
+(Dagster shows it as the step's stderr), and the last lines are kept for the error message.
+"""
+
+from __future__ import annotations
+
+import codecs
+import collections
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from resources.errors import WorkError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+TAIL_LINES = 30
+STOP_AFTER_S = (10.0, 5.0)  # SIGINT, then SIGTERM, then SIGKILL.
+DRAIN_S = 5.0  # For the rest of the output, once nobody is there to write more.
+LONGEST_LINE = 4_096
+EXIT_FINAL = 2
+
+
+@dataclass
+class WorkProcess:
+    """A running `python -m <module> ...` and the last lines it wrote."""
+
+    process: subprocess.Popen[bytes]
+    tail: collections.deque[str] = field(
+        default_factory=lambda: collections.deque[str](maxlen=TAIL_LINES)
+    )
+    _pump: threading.Thread = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._pump = threading.Thread(
+            target=_pump, args=(self.process, self.tail), name="work-output", daemon=True
+        )
+        self._pump.start()
+
+    def wait(self) -> None:
+        """Wait until it ends.
+
+        Raises:
+            WorkError: it failed; retryable unless it said that trying again is no use.
+        """
+        code = self.process.wait()
+        if code == 0:
+            return
+        # What it said last may still be in the pipe, which a child of it can hold open.
+        _end_group(self.process)
+        self.drain()
+        how = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
+        if code == -signal.SIGKILL:
+            how += " (out of memory, or killed by hand)"
+        module = self.process.args[3] if isinstance(self.process.args, list) else "work"
+        raise WorkError(
+            f"{module} {how}; it said last:\n" + "\n".join(self.tail), retryable=code != EXIT_FINAL
+        )
+
+    def drain(self) -> None:
+        """Read what is left of the output of a process that has ended."""
+        self._pump.join(timeout=DRAIN_S)
+
+
+@contextlib.contextmanager
+def running(
+    module: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None
+) -> Iterator[WorkProcess]:
+    """`python -m module arguments --exit-on-stdin-eof`, ended when the context ends."""
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", module, *arguments, "--exit-on-stdin-eof"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={
+            **os.environ,
+            **({"SPEECH_BAR": "1"} if sys.stderr.isatty() else {}),
+            **(environment or {}),
+        },
+        start_new_session=True,
+    )
+    work = WorkProcess(process)
+    try:
+        yield work
+        process.wait()
+    finally:
+        try:
+            _stop(process)
+        finally:
+            # Also when a second Ctrl-C cuts the wait for a clean end short.
+            _end_group(process)
+        work.drain()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+
+def _pump(process: subprocess.Popen[bytes], tail: collections.deque[str]) -> None:
+    """Hand the output on and remember its end; a pipe that nobody reads would block the writer."""
+    assert process.stdout is not None
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    rest = ""
+    # Unbuffered: a progress bar ends its lines with a carriage return.
+    while data := os.read(process.stdout.fileno(), 65_536):
+        text = decoder.decode(data)
+        # Whoever read our own output may be gone (`| head`); the process must not wait for that.
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        *lines, rest = re.split(r"[\r\n]+", rest + text)
+        tail.extend(line for line in lines if line)
+        rest = rest[-LONGEST_LINE:]
+    if rest:
+        tail.append(rest)
+
+
+def _stop(process: subprocess.Popen[Any]) -> None:
+    for signal_number, patience_s in zip(
+        (signal.SIGINT, signal.SIGTERM), STOP_AFTER_S, strict=True
+    ):
+        if process.poll() is not None:
+            break
+        process.send_signal(signal_number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience_s)
+
+
+def _end_group(process: subprocess.Popen[Any]) -> None:
+    """Kill what is left of the process' group, which outlives its leader while a child of it runs."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,0 +1,196 @@
+"""The SNAC codec: loading, identity, and the reference encode and decode of one clip."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from snac import SNAC
+from snac.layers import NoiseBlock
+from torch.nn.utils import parametrize
+
+from server import frames
+from server.errors import WeightsError
+from server.weights import CODEC_FILES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+UNTRAINED_SEED = 1234
+
+
+@dataclass(frozen=True, slots=True)
+class CodecIdentity:
+    """What a codec is, as recorded in every artefact made with it."""
+
+    name: str  # "snac-19.8M-5f3a9c21d0e4", or "untrained-..." when the weights are random
+    weights_sha256: str  # of the weights file; of the words "seed N" if untrained
+    config_sha256: str
+    trained: bool
+    parameter_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """A SNAC model in float32 on one device, in evaluation mode, weight norm folded in."""
+
+    model: SNAC
+    identity: CodecIdentity
+    device: torch.device
+
+    @torch.inference_mode()
+    def encode(self, samples: NDArray[np.float32]) -> NDArray[np.uint16]:
+        """Reference codes of one clip, uint16 of shape (frames, 7): eager, batch 1, float32.
+
+        `samples` is float32 of shape (samples,) at 24 kHz. SNAC pads it to whole frames.
+        """
+        audio = torch.from_numpy(samples).to(self.device)[None, None]
+        levels = self.model.encode(audio)
+        return frames.slots_from_levels([level[0].cpu().numpy() for level in levels])
+
+    @torch.inference_mode()
+    def decode(self, codes: NDArray[np.integer], *, noise: bool = False) -> NDArray[np.float32]:
+        """Audio, float32 of shape (2,048 * frames,) in -1..1, of codes of shape (frames, 7).
+
+        SNAC's decoder adds fresh random noise at each call; it is off unless asked for, so that the
+        same codes give the same samples.
+        """
+        levels = [
+            torch.from_numpy(level)[None].to(self.device)
+            for level in frames.levels_from_slots(codes)
+        ]
+        blocks = [block for block in self.model.modules() if isinstance(block, NoiseBlock)]
+        handles = []
+        if not noise:
+            # A hook's return value replaces the block's output: hand its input through.
+            handles = [
+                block.register_forward_hook(lambda _m, args, _o: args[0]) for block in blocks
+            ]
+        try:
+            audio = self.model.decode(levels)
+        finally:
+            for handle in handles:
+                handle.remove()
+        return audio[0, 0].float().cpu().numpy()
+
+
+def read_identity(folder: Path, *, allow_untrained: bool = False) -> CodecIdentity:
+    """Identity of the codec in `folder`, from its files alone: no model is built.
+
+    Raises:
+        WeightsError: config.json is missing or broken, or there are no weights and
+            `allow_untrained` is not set.
+    """
+    config = _read_config(folder)
+    weights = _weights_file(folder)
+    config_sha256 = hashlib.sha256((folder / "config.json").read_bytes()).hexdigest()
+    if weights is None:
+        if not allow_untrained:
+            raise WeightsError(
+                f"{folder}: no weights file ({' or '.join(CODEC_FILES[1:])}); give a folder with "
+                "trained weights, or ask for an untrained codec explicitly (allow_untrained)"
+            )
+        weights_sha256 = hashlib.sha256(f"seed {UNTRAINED_SEED}".encode()).hexdigest()
+    else:
+        with weights.open("rb") as file:
+            weights_sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    with torch.device("meta"):
+        parameter_count = sum(p.numel() for p in SNAC(**config).parameters())
+    kind = "snac" if weights is not None else "untrained"
+    name = f"{kind}-{parameter_count / 1e6:.1f}M-{weights_sha256[:12]}"
+    return CodecIdentity(name, weights_sha256, config_sha256, weights is not None, parameter_count)
+
+
+def load_codec(
+    folder: Path, device: str | torch.device = "cpu", *, allow_untrained: bool = False
+) -> Codec:
+    """The codec in `folder` (config.json and weights, as `SNAC.from_pretrained` takes them).
+
+    With `allow_untrained`, a folder with config.json alone gives random weights from a fixed seed.
+
+    Raises:
+        WeightsError: files are missing, unreadable, or do not fit the token layout.
+    """
+    identity = read_identity(folder, allow_untrained=allow_untrained)
+    config = _read_config(folder)
+    if identity.trained:
+        model = SNAC(**config)
+        _load_weights(model, folder)
+    else:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(UNTRAINED_SEED)
+            model = SNAC(**config)
+    model = model.float().eval().requires_grad_(False)
+    _fold_weight_norm(model)
+    target = torch.device(device)
+    return Codec(model.to(target), identity, target)
+
+
+def use_exact_float32() -> None:
+    """Turn TF32 off: torch allows it in cuDNN by default, and it changes codes."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise WeightsError(
+            f"{path}: missing; a codec folder holds config.json and weights"
+        ) from error
+    except ValueError as error:
+        raise WeightsError(f"{path}: not JSON ({error}); fetch the codec again") from error
+    if not isinstance(config, dict):
+        raise WeightsError(f"{path}: not a JSON object; fetch the codec again")
+    strides = [frames.LATENTS_PER_FRAME // len(slots) for slots in frames.SLOTS_OF_LEVEL]
+    samples_per_latent = int(np.prod(config.get("encoder_rates", [])))
+    expected = {
+        "sampling_rate": (config.get("sampling_rate"), frames.SAMPLE_RATE_HZ),
+        "codebook_size": (config.get("codebook_size"), frames.CODEBOOK_SIZE),
+        "vq_strides": (config.get("vq_strides"), strides),
+        "product of encoder_rates": (samples_per_latent, frames.SAMPLES_PER_LATENT),
+    }
+    for field, (value, needed) in expected.items():
+        if value != needed:
+            raise WeightsError(
+                f"{path}: {field} is {value}, the token layout needs {needed}; use SNAC 24 kHz or a "
+                "codec of the same layout"
+            )
+    return config
+
+
+def _weights_file(folder: Path) -> Path | None:
+    present = [folder / name for name in CODEC_FILES[1:] if (folder / name).is_file()]
+    return present[0] if present else None
+
+
+def _load_weights(model: SNAC, folder: Path) -> None:
+    path = _weights_file(folder)
+    assert path is not None
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            state = load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        model.load_state_dict(state)
+    except Exception as error:  # torch and safetensors raise many unrelated types here
+        detail = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise WeightsError(
+            f"{path}: weights do not load ({detail}); fetch the codec again, or check that "
+            "config.json belongs to these weights"
+        ) from error
+
+
+def _fold_weight_norm(model: SNAC) -> None:
+    for module in list(model.modules()):
+        if parametrize.is_parametrized(module, "weight"):
+            parametrize.remove_parametrizations(module, "weight", leave_parametrized=True)

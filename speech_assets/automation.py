@@ -1,0 +1,33 @@
+"""Jobs: what is launched together, and how it is named in the UI."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+
+
+def corpus_jobs() -> list[Any]:
+    """Jobs of the corpus half."""
+    return [
+        dg.define_asset_job(
+            "archive",
+            selection=["archives"],
+            description="Store a split's rows, sorted, in shards.",
+        ),
+        dg.define_asset_job(
+            "tokenize",
+            selection=["speech", "tokens"],
+            description="Speech and tokens of shards whose archives are there: what a backfill runs.",
+        ),
+        dg.define_asset_job(
+            "describe_split",
+            selection=["manifest"],
+            description="Count what a split holds, once its tokens are there.",
+        ),
+        dg.define_asset_job(
+            "describe_dataset",
+            selection=["dataset_card"],
+            description="Write the dataset card, once every split has its manifest.",
+        ),
+    ]

@@ -1,0 +1,1 @@
+"""The embedded corpus: its parquet files, their card, and the recipe they are made by."""

@@ -1,0 +1,43 @@
+"""The one `Definitions`: what the profile in force makes, with its resources and jobs."""
+
+from __future__ import annotations
+
+import os
+
+import dagster as dg
+
+from resources.configured import CodecResource, StoreResource, WorkResource
+from speech_assets.assets.corpus import corpus_assets
+from speech_assets.automation import corpus_jobs
+from speech_assets.partitions import corpus_partitions
+from speech_assets.profiles import load_profile
+
+DEFAULT_STORE = ".store"
+
+
+def build_definitions() -> dg.Definitions:
+    """Definitions of the profile that the environment chooses.
+
+    Raises:
+        ConfigError: the profile, or the corpus that it names, is not what it must be.
+    """
+    profile = load_profile()
+    partitions = corpus_partitions(profile.corpus)
+    return dg.Definitions(
+        assets=corpus_assets(profile, partitions),
+        jobs=corpus_jobs(),
+        resources={
+            "store": StoreResource(root=os.environ.get("SPEECH_STORE") or DEFAULT_STORE),
+            "codec": CodecResource(
+                location=profile.codec.location,
+                weights_sha256=profile.codec.weights_sha256,
+                allow_untrained=profile.codec.allow_untrained,
+            ),
+            "work": WorkResource(),
+        },
+        # A run is a process of its own already; one more per step would cost a start and an orphan.
+        executor=dg.in_process_executor,
+    )
+
+
+defs = build_definitions()

@@ -1,0 +1,167 @@
+"""`make demo`: the lineage of the profile in force, materialized on this machine, then what came of it.
+
+Runs go to the Dagster instance that `make ui` shows. What is valid already is not made again, so a second
+demo, or one that was interrupted, only does what is missing.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from resources.store import Store
+from speech_assets.assets.corpus import SHARDS_PER_RUN
+from speech_assets.corpus.card import CARD_KEY
+from speech_assets.corpus.manifest import manifest_key
+from speech_assets.errors import SpeechAssetsError
+from speech_assets.partitions import corpus_partitions
+from speech_assets.profiles import load_profile
+from speech_assets.runs import end_lost_runs, run_tags
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One run of a job: for one partition, for a range of them, or for none."""
+
+    job: str
+    says: str
+    partition: str | None = None
+    tags: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def main() -> int:
+    """Run every step in turn; 0 when all succeeded."""
+    try:
+        from speech_assets.definitions import defs
+
+        profile = load_profile()
+        shards_of_split = corpus_partitions(profile.corpus).shards_of_split
+    except SpeechAssetsError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    store_root = defs.resources["store"].root if defs.resources else ""
+    shards = [key for keys in shards_of_split.values() for key in keys]
+    print(
+        f"Profile {profile.name}: corpus {profile.corpus.name}, {len(shards)} shards; everything made "
+        f"goes to {store_root}\nThe first time takes one to five minutes on a laptop.",
+        flush=True,
+    )
+    started_s = time.monotonic()
+    with dg.DagsterInstance.get() as instance:
+        end_lost_runs(instance)
+        for number, step in enumerate(steps := demo_steps(shards_of_split), 1):
+            print(f"[{number}/{len(steps)}] {step.says}", flush=True)
+            if message := run_step(defs, instance, step):
+                print(
+                    f"\nerror: {step.job} failed: {message}\n"
+                    "What is finished is kept; `make ui` shows the run, `make demo` goes on from here.",
+                    file=sys.stderr,
+                )
+                return 1
+    print(summary(Store(store_root), list(shards_of_split), time.monotonic() - started_s))
+    return 0
+
+
+def demo_steps(shards_of_split: dict[str, list[str]]) -> list[Step]:
+    """Archives of each split, tokens of all shards in runs of 16, manifests, the card."""
+    shards = [key for keys in shards_of_split.values() for key in keys]
+    steps = [Step("archive", f"archives {split}", split) for split in shards_of_split]
+    for start in range(0, len(shards), SHARDS_PER_RUN):
+        part = shards[start : start + SHARDS_PER_RUN]
+        says = f"speech and tokens of {len(part)} shards, {part[0]} to {part[-1]}"
+        steps.append(Step("tokenize", says, tags={RANGE_START: part[0], RANGE_END: part[-1]}))
+    steps += [Step("describe_split", f"manifest {split}", split) for split in shards_of_split]
+    return [*steps, Step("describe_dataset", "dataset card")]
+
+
+def run_step(defs: dg.Definitions, instance: dg.DagsterInstance, step: Step) -> str:
+    """Run a step on `instance`; what went wrong, or an empty string."""
+    result = defs.resolve_job_def(step.job).execute_in_process(
+        instance=instance,
+        partition_key=step.partition,
+        tags={**step.tags, **run_tags()},
+        run_config=QUIET,
+        raise_on_error=False,
+    )
+    if result.success:
+        return ""
+    failures = [event for event in result.all_events if event.is_step_failure]
+    return _root_message(failures[-1]) if failures else "see the run's log"
+
+
+def summary(store: Store, splits: Sequence[str], seconds: float) -> str:
+    """What the store holds now, as a table, and where to look next."""
+    rows: list[list[str]] = []
+    set_aside: dict[str, int] = {}
+    agreement = 1.0
+    manifests: list[dict[str, Any]] = [store.read_json(manifest_key(split)) for split in splits]
+    for made in manifests:
+        totals = made["totals"]
+        rows.append(
+            [
+                made["split"],
+                str(totals["shards"]),
+                f"{totals['rows']:,}",
+                f"{totals['audio_hours'] * 60:.2f}",
+                f"{totals['tokens']:,}",
+                f"{totals['tokens_per_hour']:,.0f}",
+                str(totals["quarantined_rows"]),
+            ]
+        )
+        agreement = min([agreement, *(entry["agreement"] for entry in made["shards"])])
+        for reason, count in made["quarantine"].items():
+            set_aside[reason] = set_aside.get(reason, 0) + count
+    heads = ["split", "shards", "clips", "minutes", "tokens", "tokens per hour", "set aside"]
+    why = ", ".join(f"{count} {reason}" for reason, count in set_aside.items() if count) or "none"
+    first = f"{splits[0]}.000"
+    return "\n".join(
+        [
+            "",
+            _table(heads, rows),
+            "",
+            f"Codec {manifests[0]['made_with']['codec']}; codes of clips encoded alone: "
+            f"{agreement:.2%} the same in every shard. Set aside: {why}.",
+            f"Done in {seconds:.0f} s.",
+            "",
+            "Next:",
+            f"  {store.path(CARD_KEY)}  the dataset card",
+            f"  .venv/bin/python -m speech_assets.work.decode_row {first}      the clips of a shard; add "
+            "one's id to hear it",
+            "  make ui       these runs in Dagster, and backfills from there",
+        ]
+    )
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in [heads, *rows]
+    ]
+    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
+def _root_message(event: dg.DagsterEvent) -> str:
+    """The first line that matters of a step's failure: not that retries ran out, but why."""
+    error = event.step_failure_data.error
+    while error is not None and error.cause is not None:
+        error = error.cause
+    message = error.message if error is not None else "see the run's log"
+    return message.strip().removeprefix("dagster._core.definitions.events.Failure: ")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

