@@ -39,6 +39,14 @@ class QuantizerTraining:
         )
 
     @torch.no_grad()
+    def dimensions(self) -> list[float]:
+        """By level, how many dimensions the last batch's vectors fill (participation ratio, 1-8).
+
+        Near 1 the codes count steps along one line: entropy looks healthy, speech is lost.
+        """
+        return [participation(quantizer.latest) for quantizer in self.quantizers]
+
+    @torch.no_grad()
     def revive(self, *, unused_passes: int = 100, most: int = 128) -> int:
         """Move codes unused for `unused_passes` onto vectors of the last batch; how many moved."""
         moved = 0
@@ -51,6 +59,17 @@ class QuantizerTraining:
                 quantizer.age[dead] = 0
                 moved += len(dead)
         return moved
+
+
+def participation(rows: Tensor) -> float:
+    """(sum of variances)^2 / sum of their squares, over the principal axes of rows (count, dim).
+
+    0 when nothing varies or there are fewer than two rows.
+    """
+    if len(rows) < 2:
+        return 0.0
+    covariance = rows.float().T.cov()
+    return float(covariance.trace().square() / covariance.square().sum().clamp(min=1e-30))
 
 
 def train_quantizers(model: SNAC, *, live_codes: int) -> QuantizerTraining:

@@ -181,7 +181,11 @@ class Trainer:
                 rate = (self.step - said_step) / (self.elapsed_s - said_s)
                 said_s, said_step = self.elapsed_s, self.step
                 told = " ".join(f"{name} {value:.4g}" for name, value in values.items())
-                say(f"{self.elapsed_s:.0f} s step {self.step} {rate:.1f} steps/s {told}")
+                filled = "/".join(f"{d:.1f}" for d in self.quantizers.dimensions())
+                say(
+                    f"{self.elapsed_s:.0f} s step {self.step} {rate:.1f} steps/s {told} "
+                    f"dimensions {filled}"
+                )
                 if not math.isfinite(values["mel"]):
                     raise FloatingPointError(f"step {self.step}: mel loss is {values['mel']}")
                 self._check_learning(values["mel"])
@@ -245,6 +249,7 @@ class Trainer:
             "elapsed_s": round(self.elapsed_s, 1),
             "tag": tag,
             "losses": {name: round(float(value), 4) for name, value in self.metrics.items()},
+            "dimensions": [round(d, 2) for d in self.quantizers.dimensions()],
         }
         self.history.append(figures)
         say(f"{tag}: {json.dumps(figures)}")

@@ -9,7 +9,7 @@ from speech_assets.voice.codes import levels_from_slots, slots_from_levels  # no
 from speech_assets.voice.layout import VoiceLayout  # noqa: E402
 from speech_assets.voice.llama import LlamaShape, Sampling, SmallLlama, generate  # noqa: E402
 from speech_assets.voice.losses import SpectralLoss  # noqa: E402
-from speech_assets.voice.vq import retire_codes, train_quantizers  # noqa: E402
+from speech_assets.voice.vq import participation, retire_codes, train_quantizers  # noqa: E402
 from speech_assets.work.voice_codec import CodecTraining  # noqa: E402
 from speech_assets.work.voice_lm import row_bias  # noqa: E402
 
@@ -84,3 +84,12 @@ def test_spectral_loss_is_zero_of_equal_sound_and_has_a_gradient_at_silence():
     mel, linear = loss(target, silent)
     (mel + linear).backward()
     assert torch.isfinite(silent.grad).all()
+
+
+def test_participation_counts_the_dimensions_that_vary_wherever_their_mean_is():
+    torch.manual_seed(0)
+    rows = torch.randn(20_000, 8)
+    assert 7.9 < participation(rows + 100) <= 8.01
+    line = torch.randn(1_000, 1) @ torch.randn(1, 8) + 5
+    assert abs(participation(line) - 1) < 1e-3
+    assert participation(torch.ones(5, 8)) == participation(torch.zeros(0, 8)) == 0.0
