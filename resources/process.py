@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def process_name() -> str:
-    """`<host>-<pid>-<start>`: no later process of this machine has it, even with the same number."""
+    """`<host>-<pid>-<start>`: no later process of this machine has it, whatever its number."""
     return f"{socket.gethostname()}-{os.getpid()}-{_started_ticks(os.getpid())}"
 
 

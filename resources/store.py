@@ -1,8 +1,8 @@
 """The store: everything that is made, under one root that is a folder or an fsspec URL.
 
-A reader never sees half an object. In a folder an object is written under a temporary name, flushed to
-the disk and renamed. On an object store nothing is renamed: the data object is written first, then an
-object of the same key with `_COMMITTED` behind it, and only the two together exist.
+A reader never sees half an object. In a folder an object is written under a temporary name, flushed
+to the disk and renamed. On an object store nothing is renamed: the data object is written first,
+then an object of the same key with `_COMMITTED` behind it, and only the two together exist.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import fsspec
+from fsspec.config import conf as fsspec_settings
 from fsspec.implementations.local import LocalFileSystem
 
 from resources.errors import StoreError
@@ -43,8 +44,8 @@ _REMEDIES = {
     errno.ENOTDIR: "a file is where a folder must be; set SPEECH_STORE to a folder",
 }
 _OBJECT_STORE_REMEDY = "check the store's address (AWS_ENDPOINT_URL), bucket and credentials"
-# A listing that is remembered hides what work processes have written since. Few retries: a store that
-# cannot be reached is said within a minute, and the asset's policy tries again later.
+# A listing that is remembered hides what work processes have written since. Few retries: that a
+# store cannot be reached is said within a minute, and the asset tries again later.
 _OBJECT_STORE_OPTIONS: dict[str, Any] = {"use_listings_cache": False}
 _S3_OPTIONS: dict[str, Any] = {
     "config_kwargs": {
@@ -67,8 +68,8 @@ class Store:
             filesystem, path = fsspec.core.url_to_fs(self.root, **_options(self.root))
         except (ImportError, ValueError) as error:
             raise StoreError(
-                f"SPEECH_STORE={self.root!r} cannot be opened: {error}; give a folder or an fsspec URL "
-                "(s3:// needs the extra: pip install 'speech-assets[s3]')",
+                f"SPEECH_STORE={self.root!r} cannot be opened: {error}; give a folder or an fsspec "
+                "URL (s3:// needs the extra: pip install 'speech-assets[s3]')",
                 retryable=False,
             ) from error
         return filesystem, str(path).rstrip("/")
@@ -253,7 +254,7 @@ def _options(root: str) -> dict[str, Any]:
     protocol = root.partition("://")[0] if "://" in root else "file"
     if protocol in ("file", "local"):
         return {}
-    configured = fsspec.config.conf.get(protocol, {})
+    configured = fsspec_settings.get(protocol, {})
     options = _OBJECT_STORE_OPTIONS | (_S3_OPTIONS if protocol in ("s3", "s3a") else {})
     return {name: value for name, value in options.items() if name not in configured}
 

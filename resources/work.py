@@ -1,8 +1,8 @@
 """Starting a work process and taking it down again, whatever happens to either side.
 
-The process gets a pipe as standard input and ends when that closes, so it does not outlive even a SIGKILL of
-its starter. It leads a process group, so that its children end with it. Its output goes to the starter's
-(Dagster shows it as the step's stderr), and the last lines are kept for the error message.
+The process gets a pipe as standard input and ends when that closes, so it does not outlive even a
+SIGKILL of its starter. It leads a process group, so that its children end with it. Its output goes
+to the starter's (Dagster shows it as the step's stderr); the last lines are kept for the error.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _stop(process: subprocess.Popen[Any]) -> None:
 
 
 def _end_group(process: subprocess.Popen[Any]) -> None:
-    """Kill what is left of the process' group, which outlives its leader while a child of it runs."""
+    """Kill what is left of the process' group, which lives on while a child of its leader does."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

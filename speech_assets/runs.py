@@ -1,7 +1,7 @@
 """Runs whose process was killed: ended in Dagster's books, their pool slots given back.
 
-A run that is executed in the process of a command (`make demo`) has nobody who sees it die. It would stay
-STARTED and hold its slot of the pool, for which the next run waits for ever.
+A run that is executed in the process of a command (`make demo`) has nobody who sees it die. It
+would stay STARTED and hold its slot of the pool, for which the next run waits for ever.
 """
 
 from __future__ import annotations

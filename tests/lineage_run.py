@@ -1,4 +1,4 @@
-"""The lineage as a person runs it, in processes of its own, with a store, history and temporary folder apart."""
+"""The lineage as a person runs it, with a store, a history and a temporary folder apart."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Lineage:
 
     @property
     def temporary(self) -> Path:
-        """Temporary folder of the runs, the device's lock in it: other work does not keep them waiting."""
+        """Temporary folder of the runs, the device's lock in it: no other work makes them wait."""
         return self.folder / "tmp"
 
     @property
@@ -103,7 +103,7 @@ class Lineage:
         assert code == 0, self.output.read_text()[-4_000:]
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
-        """SIGKILL the run's process, which may have ended, and wait until none of the run is left."""
+        """SIGKILL the run's process, if it is there, and wait until none of the run is left."""
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
         process.wait()

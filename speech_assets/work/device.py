@@ -1,4 +1,4 @@
-"""Taking a device for one process at a time, by lock file: it is free again however the holder ends."""
+"""Taking a device for one process at a time, by lock file: free again however its holder ends."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ DeviceChoice = Literal["auto", "cpu", "cuda"]
 
 @dataclass(frozen=True, slots=True)
 class HeldDevice:
-    """A device that this process holds: torch's name of it, the chip's, and what its lock is named by.
+    """A device that this process holds: torch's name of it, the chip's name, and its lock's.
 
-    torch counts the devices that CUDA_VISIBLE_DEVICES shows, so that one chip is `cuda:0` to one process and
-    `cuda:1` to another; its UUID is the same to both.
+    torch counts the devices that CUDA_VISIBLE_DEVICES shows, so that one chip is `cuda:0` to one
+    process and `cuda:1` to another; its UUID is the same to both.
     """
 
     torch_name: str
@@ -39,8 +39,9 @@ class HeldDevice:
 
 
 def keep_freed_memory() -> None:
-    """Tell glibc to keep freed memory: a clip's activations are megabytes, and giving each one back to the
-    kernel cost a fifth of the encoder's time on the CPU in page faults (docs/decisions.md)."""
+    """Tell glibc to keep freed memory: a clip's activations are megabytes, and giving each one back
+    to the kernel cost a fifth of the encoder's time on the CPU in page faults (docs/decisions.md).
+    """
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
         if hasattr(libc, "mallopt"):

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from conftest import archive_short_corpus
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import archive_short_corpus
 from resources.errors import StoreError
 from resources.process import is_gone, process_name
 from resources.store import Store
@@ -172,7 +172,7 @@ def test_a_root_that_is_a_file_is_named_with_the_remedy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("root", ["foo://bucket/prefix", "s4://bucket"])
 def test_an_unknown_kind_of_store_is_refused_and_not_tried_again(root: str) -> None:
-    with pytest.raises(StoreError, match="cannot be opened.*folder or an fsspec URL") as raised:
+    with pytest.raises(StoreError, match=r"cannot be opened.*folder or an fsspec URL") as raised:
         Store(root).exists(KEY)
     assert not raised.value.retryable
     done = _speech(root)
@@ -205,7 +205,8 @@ def test_a_disk_that_is_full_or_read_only_is_named_and_a_rerun_completes(
     if kind == "full":
         archives_kib = sum(p.stat().st_size for p in Path(root).rglob("*.parquet")) // 1024
         # Room for the archives and about half of the speech.
-        mount = f"mount -t tmpfs -o size={archives_kib + _speech_kib(tmp_path, short_corpus) // 2}k none"
+        room_kib = archives_kib + _speech_kib(tmp_path, short_corpus) // 2
+        mount = f"mount -t tmpfs -o size={room_kib}k none"
         script = f'cp -r "$1" "$2" && {mount} "$1" && cp -r "$2/." "$1" || exit 9; shift 2; "$@"'
         script += f'; code=$?; cp -r "{root}/." "{copy}"; exit $code'
         says = "the disk is full; free space and run again"
@@ -243,7 +244,7 @@ def _without_mounts(kind: str, tmp_path: Path, corpus: Corpus) -> None:
 
 
 def _assert_full(done: subprocess.CompletedProcess[str], store: Store, says: str) -> None:
-    """Some shards are done and whole, the failed one is named with its remedy, nothing lies about."""
+    """Some shards are done and whole, the failed one is named with its remedy, no file is left."""
     assert done.returncode == 1, done.stderr
     assert says in done.stderr
     assert "cannot write" in done.stderr
