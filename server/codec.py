@@ -160,8 +160,8 @@ def _read_config(folder: Path) -> dict[str, Any]:
     for field, (value, needed) in expected.items():
         if value != needed:
             raise WeightsError(
-                f"{path}: {field} is {value}, the token layout needs {needed}; use SNAC 24 kHz or a "
-                "codec of the same layout"
+                f"{path}: {field} is {value}, the token layout needs {needed}; use SNAC 24 kHz or a"
+                " codec of the same layout"
             )
     return config
 

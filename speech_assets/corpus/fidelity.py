@@ -1,8 +1,8 @@
 """How close a decoded clip is to its original: log-mel distance and envelope correlation.
 
-Both are plain numbers that a person can place: the distance is the mean absolute difference in dB of 80
-log-mel bands, over the cells in which the original is audible; the correlation is Pearson's, of loudness
-envelopes in dB at 100 Hz.
+Both are plain numbers that a person can place: the distance is the mean absolute difference in dB
+of 80 log-mel bands, over the cells in which the original is audible; the correlation is Pearson's,
+of loudness envelopes in dB at 100 Hz.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def _mel_filters() -> NDArray[np.float64]:
     return np.maximum(0.0, np.minimum(rising, falling))
 
 
-# A codec that is trained on other voices keeps within these on telephone speech (docs/decisions.md); codes
-# of another clip, or shifted by a frame, do not.
+# A codec that is trained on other voices keeps within these on telephone speech
+# (docs/decisions.md); codes of another clip, or shifted by a frame, do not.
 MAX_LOG_MEL_DISTANCE_DB = 12.0
 MIN_ENVELOPE_CORRELATION = 0.8
 
@@ -84,10 +84,12 @@ def faults(mean: Fidelity) -> list[str]:
     found: list[str] = []
     if not mean.log_mel_distance_db <= MAX_LOG_MEL_DISTANCE_DB:
         found.append(
-            f"log-mel distance {mean.log_mel_distance_db:.2f} dB, at most {MAX_LOG_MEL_DISTANCE_DB:g}"
+            f"log-mel distance {mean.log_mel_distance_db:.2f} dB, at most"
+            f" {MAX_LOG_MEL_DISTANCE_DB:g}"
         )
     if not mean.envelope_correlation >= MIN_ENVELOPE_CORRELATION:
         found.append(
-            f"envelope correlation {mean.envelope_correlation:.3f}, at least {MIN_ENVELOPE_CORRELATION:g}"
+            f"envelope correlation {mean.envelope_correlation:.3f}, at least"
+            f" {MIN_ENVELOPE_CORRELATION:g}"
         )
     return found

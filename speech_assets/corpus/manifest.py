@@ -45,9 +45,9 @@ def build_manifest(store: Store, corpus: str, split: str, keys: Sequence[str]) -
     missing = [shard.key for shard in shards if not store.exists(shard.object_key("tokens"))]
     if missing:
         raise ShardError(
-            f"split {split!r}: {len(missing)} of {len(shards)} token shards are missing "
-            f"({', '.join(missing[:5])}{', ...' if len(missing) > 5 else ''}); materialize tokens for "
-            "them first"
+            f"split {split!r}: {len(missing)} of {len(shards)} token shards are missing"
+            f" ({', '.join(missing[:5])}{', ...' if len(missing) > 5 else ''}); materialize tokens"
+            " for them first"
         )
     entries: list[dict[str, Any]] = []
     made_with: dict[str, str] = {}

@@ -224,8 +224,7 @@ def _csv_rows(corpus: Corpus, metadata: Path) -> Iterator[dict[str, str]]:
     line = 0
     try:
         with metadata.open(encoding="utf-8-sig", newline="") as file:
-            # Without a header (LJSpeech), quotes are text and the columns are named in the corpus
-            # row.
+            # Without a header (LJSpeech), quotes are text and the corpus' row names the columns.
             quoting = csv.QUOTE_NONE if corpus.columns else csv.QUOTE_MINIMAL
             reader = csv.DictReader(
                 file,

@@ -50,7 +50,8 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
         return
     if arguments.id not in rows:
         raise ShardError(
-            f"{store.path(key)} has no row {arguments.id!r}; leave the id out to list its {len(rows)}"
+            f"{store.path(key)} has no row {arguments.id!r}; leave the id out to list its"
+            f" {len(rows)}"
         )
     row = rows[arguments.id]
     choice = load_profile().codec
