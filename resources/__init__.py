@@ -1,1 +1,1 @@
-"""What assets use: the store, model downloads and worker processes."""
+"""What assets use: the store, codec weights and work processes."""

@@ -40,9 +40,9 @@ class CodecResource(dg.ConfigurableResource):
         """Folder with config.json and weights, downloaded if need be.
 
         Raises:
-            ServerError: the weights cannot be had, or are not those that the profile pins.
+            ServerError: the weights cannot be had. Whether they are those that the profile pins is
+                for the work process to tell, which loads them.
         """
-        # Imported here: reading a codec's identity needs torch, and definitions must load without.
         return local_folder(parse_location(self.location), CODEC_FILES)
 
 
@@ -54,8 +54,8 @@ class WorkResource(dg.ConfigurableResource):
     ) -> list[dict[str, Any]]:
         """Run the work process and return its results, one dict each, in order.
 
-        Raises:
-            dg.Failure: it failed; retried by the asset's policy only where trying again can help.
+        When it failed, the last is of kind "failure", with `message`, `retryable` and `tail` (the
+        last lines it wrote): what was finished before is among the results and can be recorded.
         """
         with dg.open_pipes_session(
             context, dg.PipesTempFileContextInjector(), dg.PipesTempFileMessageReader()

@@ -27,7 +27,7 @@ from resources.errors import StoreError
 from resources.process import is_gone, process_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
 
     from fsspec import AbstractFileSystem
 
@@ -92,7 +92,7 @@ class Store:
             return bool(filesystem.exists(self.path(key)))
 
     @contextlib.contextmanager
-    def open(self, key: str) -> Iterator[BinaryIO]:
+    def open(self, key: str) -> Generator[BinaryIO]:
         """`key` for reading, seekable.
 
         Raises:
@@ -198,7 +198,7 @@ class Store:
         filesystem.invalidate_cache()
 
     @contextlib.contextmanager
-    def _errors(self, verb: str, key: str) -> Iterator[None]:
+    def _errors(self, verb: str, key: str) -> Generator[None]:
         try:
             yield
         except FileNotFoundError:

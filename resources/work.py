@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from resources.errors import WorkError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
 TAIL_LINES = 30
 STOP_AFTER_S = (10.0, 5.0)  # SIGINT, then SIGTERM, then SIGKILL.
@@ -75,7 +75,7 @@ class WorkProcess:
 @contextlib.contextmanager
 def running(
     module: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None
-) -> Iterator[WorkProcess]:
+) -> Generator[WorkProcess]:
     """`python -m module arguments --exit-on-stdin-eof`, ended when the context ends."""
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", module, *arguments, "--exit-on-stdin-eof"],

@@ -1,1 +1,1 @@
-"""Streaming speech server and the token layout, presets and codec that everything else uses."""
+"""Token layout, codec and weights, which everything else uses; home of the speech server."""

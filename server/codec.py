@@ -16,7 +16,7 @@ from torch.nn.utils import parametrize
 
 from server import frames
 from server.errors import WeightsError
-from server.weights import CODEC_FILES
+from server.weights import CODEC_WEIGHTS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -92,7 +92,7 @@ def read_identity(folder: Path, *, allow_untrained: bool = False) -> CodecIdenti
     if weights is None:
         if not allow_untrained:
             raise WeightsError(
-                f"{folder}: no weights file ({' or '.join(CODEC_FILES[1:])}); give a folder with "
+                f"{folder}: no weights file ({' or '.join(CODEC_WEIGHTS)}); give a folder with "
                 "trained weights, or ask for an untrained codec explicitly (allow_untrained)"
             )
         weights_sha256 = hashlib.sha256(f"seed {UNTRAINED_SEED}".encode()).hexdigest()
@@ -160,14 +160,14 @@ def _read_config(folder: Path) -> dict[str, Any]:
     for field, (value, needed) in expected.items():
         if value != needed:
             raise WeightsError(
-                f"{path}: {field} is {value}, the token layout needs {needed}; use SNAC 24 kHz or a "
-                "codec of the same layout"
+                f"{path}: {field} is {value}, the token layout needs {needed}; use SNAC 24 kHz or a"
+                " codec of the same layout"
             )
     return config
 
 
 def _weights_file(folder: Path) -> Path | None:
-    present = [folder / name for name in CODEC_FILES[1:] if (folder / name).is_file()]
+    present = [folder / name for name in CODEC_WEIGHTS if (folder / name).is_file()]
     return present[0] if present else None
 
 

@@ -1,15 +1,15 @@
 """Encoding many clips in one call without changing their codes.
 
-SNAC's convolutions are not causal: zero-padding a short clip up to the longest of its batch lets the
-padding reach valid latents through biases and changes 3-5 % of the codes (measured, docs/decisions.md).
-A lone clip's convolutions see zeros beyond its own end, at every layer. So a batch of unequal clips is
-encoded with each clip's activations set to zero beyond its own end before every convolution that is
-wider than one sample; a batch of equal clips needs no mask.
+SNAC's convolutions are not causal: zero-padding a short clip up to the longest of its batch lets
+the padding reach valid latents through biases and changes 3-5 % of the codes (measured,
+docs/decisions.md). A lone clip's convolutions see zeros beyond its own end, at every layer. So a
+batch of unequal clips is encoded with each clip's activations set to zero beyond its own end before
+every convolution that is wider than one sample; a batch of equal clips needs no mask.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 import torch
@@ -47,10 +47,11 @@ class BatchEncoder(nn.Module):
         self, codec: Codec, *, compiled: bool = False, precision: Precision = "fp32"
     ) -> None:
         super().__init__()
-        if codec.model.attn_window_size is not None:
+        window = cast("int | None", codec.model.attn_window_size)
+        if window is not None:
             raise ConfigurationError(
-                f"codec {codec.identity.name} has attention windows; batches of it cannot be masked: "
-                "use SNAC 24 kHz (attn_window_size null)"
+                f"codec {codec.identity.name} has attention windows; batches of it cannot be"
+                " masked: use SNAC 24 kHz (attn_window_size null)"
             )
         if codec.device.type == "cpu" and (compiled or precision != "fp32"):
             raise ConfigurationError(
@@ -79,7 +80,7 @@ class BatchEncoder(nn.Module):
         return levels
 
     def encode(self, clips: Sequence[NDArray[np.float32]]) -> list[NDArray[np.uint16]]:
-        """Codes, uint16 of shape (frames, 7), of each clip (float32 samples at 24 kHz, any lengths)."""
+        """Codes, uint16 of shape (frames, 7), of each clip (float32, 24 kHz, of any lengths)."""
         batch, counts = pad_clips(clips)
         device = self.codec.device
         masked = None if len(set(counts)) == 1 else torch.tensor(counts, device=device)
@@ -129,16 +130,17 @@ def split_levels(
 def _encoder_block(
     block: EncoderBlock, x: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
+    """`x` through a block, and the mask at the block's lower rate."""
     for layer in block.block:
         if isinstance(layer, ResidualUnit):
-            snake_in, wide, snake_out, pointwise = layer.block
+            snake_in, wide, snake_out, pointwise = layer.block.children()
             x = x + pointwise(snake_out(wide(_masked(snake_in(x), mask))))
         elif isinstance(layer, Snake1d):
             x = layer(x)
         else:
             x = layer(_masked(x, mask))
             if mask is not None:
-                mask = mask[..., :: layer.stride[0]]
+                mask = mask[..., :: cast("nn.Conv1d", layer).stride[0]]
     return x, mask
 
 

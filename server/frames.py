@@ -1,13 +1,14 @@
 """Token layout of Orpheus-class speech: frames, slots, SNAC levels and token ids.
 
-This module owns every number of the layout; the rest of the project derives from it. A frame is seven
-tokens, one code from each slot, and decodes to 2,048 samples at 24 kHz. Slot s carries token id
-``audio_base + 4096 * s + code``. SNAC gives three levels of codes, at one, two and four codes a frame.
+This module owns every number of the layout; the rest of the project derives from it. A frame is
+seven tokens, one code from each slot, and decodes to 2,048 samples at 24 kHz. Slot s carries token
+id ``audio_base + 4096 * s + code``. SNAC gives three levels of codes, at one, two and four codes a
+frame.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -60,7 +61,11 @@ def slots_from_levels(levels: Sequence[NDArray[np.integer]]) -> NDArray[np.uint1
 
 
 def levels_from_slots(codes: NDArray[np.integer]) -> list[NDArray[np.int64]]:
-    """SNAC's levels, int64 of shapes (frames,), (2 * frames,), (4 * frames,), from (frames, 7)."""
+    """SNAC's levels, int64 of shapes (frames,), (2 * frames,), (4 * frames,), from (frames, 7).
+
+    Raises:
+        ValueError: `codes` has another shape.
+    """
     if codes.ndim != 2 or codes.shape[1] != TOKENS_PER_FRAME:
         raise ValueError(f"codes have shape {codes.shape}, need (frames, {TOKENS_PER_FRAME})")
     return [codes[:, list(slots)].reshape(-1).astype(np.int64) for slots in SLOTS_OF_LEVEL]
@@ -70,8 +75,8 @@ def levels_from_slots(codes: NDArray[np.integer]) -> list[NDArray[np.int64]]:
 class TokenLayout:
     """Token ids of one model: where audio starts and which specials frame a prompt.
 
-    The defaults are those of Orpheus 3B: a prompt is ``prefix, text ids, suffix``, the model answers
-    with audio ids and ends with `end_of_speech`.
+    The defaults are those of Orpheus 3B: a prompt is ``prefix, text ids, suffix``, the model
+    answers with audio ids and ends with `end_of_speech`.
     """
 
     audio_base: int = 128_266
@@ -80,9 +85,7 @@ class TokenLayout:
     # eot_id, end_of_human, start_of_ai, start_of_speech
     prompt_suffix: tuple[int, ...] = (128_009, 128_260, 128_261, 128_257)
     begin_of_text: int | None = 128_000
-    voices: tuple[str, ...] = field(
-        default=("tara", "leah", "jess", "leo", "dan", "mia", "zac", "zoe")
-    )
+    voices: tuple[str, ...] = ("tara", "leah", "jess", "leo", "dan", "mia", "zac", "zoe")
 
     @property
     def audio_end(self) -> int:

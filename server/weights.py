@@ -8,7 +8,8 @@ from pathlib import Path
 
 from server.errors import ConfigurationError, WeightsError
 
-CODEC_FILES = ["config.json", "pytorch_model.bin", "model.safetensors"]
+CODEC_WEIGHTS = ["pytorch_model.bin", "model.safetensors"]  # One of them, the first that is there.
+CODEC_FILES = ["config.json", *CODEC_WEIGHTS]
 _REPOSITORY = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)@(?P<revision>[\w./-]+)")
 
 

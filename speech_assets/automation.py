@@ -18,7 +18,9 @@ def corpus_jobs() -> list[Any]:
         dg.define_asset_job(
             "tokenize",
             selection=["speech", "tokens"],
-            description="Speech and tokens of shards whose archives are there: what a backfill runs.",
+            description=(
+                "Speech and tokens of shards whose archives are there: what a backfill runs."
+            ),
         ),
         dg.define_asset_job(
             "describe_split",

@@ -1,7 +1,7 @@
-"""`make demo`: the lineage of the profile in force, materialized on this machine, then what came of it.
+"""`make demo`: the lineage of the profile in force, materialized here, then what came of it.
 
-Runs go to the Dagster instance that `make ui` shows. What is valid already is not made again, so a second
-demo, or one that was interrupted, only does what is missing.
+Runs go to the Dagster instance that `make ui` shows. What is valid already is not made again, so a
+second demo, or one that was interrupted, only does what is missing.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def main() -> int:
     store_root = defs.resources["store"].root if defs.resources else ""
     shards = [key for keys in shards_of_split.values() for key in keys]
     print(
-        f"Profile {profile.name}: corpus {profile.corpus.name}, {len(shards)} shards; everything made "
-        f"goes to {store_root}\nThe first time takes one to five minutes on a laptop.",
+        f"Profile {profile.name}: corpus {profile.corpus.name}, {len(shards)} shards; everything"
+        f" made goes to {store_root}\nThe first time takes one to five minutes on a laptop.",
         flush=True,
     )
     started_s = time.monotonic()
@@ -63,8 +63,8 @@ def main() -> int:
             print(f"[{number}/{len(steps)}] {step.says}", flush=True)
             if message := run_step(defs, instance, step):
                 print(
-                    f"\nerror: {step.job} failed: {message}\n"
-                    "What is finished is kept; `make ui` shows the run, `make demo` goes on from here.",
+                    f"\nerror: {step.job} failed: {message}\nWhat is finished is kept; `make ui`"
+                    " shows the run, `make demo` goes on from here.",
                     file=sys.stderr,
                 )
                 return 1
@@ -129,14 +129,18 @@ def summary(store: Store, splits: Sequence[str], seconds: float) -> str:
             "",
             _table(heads, rows),
             "",
-            f"Codec {manifests[0]['made_with']['codec']}; codes of clips encoded alone: "
-            f"{agreement:.2%} the same in every shard. Set aside: {why}.",
+            (
+                f"Codec {manifests[0]['made_with']['codec']}; codes of clips encoded alone: "
+                f"{agreement:.2%} the same in every shard. Set aside: {why}."
+            ),
             f"Done in {seconds:.0f} s.",
             "",
             "Next:",
             f"  {store.path(CARD_KEY)}  the dataset card",
-            f"  .venv/bin/python -m speech_assets.work.decode_row {first}      the clips of a shard; add "
-            "one's id to hear it",
+            (
+                f"  .venv/bin/python -m speech_assets.work.decode_row {first}      the clips of a"
+                " shard; add one's id to hear it"
+            ),
             "  make ui       these runs in Dagster, and backfills from there",
         ]
     )

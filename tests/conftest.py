@@ -1,4 +1,4 @@
-"""Fixtures that many tests share: real clips of the embedded corpus, and a small corpus made of them."""
+"""Fixtures that many tests share: real clips of the embedded corpus, and a small corpus of them."""
 
 from __future__ import annotations
 

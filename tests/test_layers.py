@@ -1,4 +1,4 @@
-"""speech_assets -> resources -> server: no import goes the other way, and heavy ones stay in place."""
+"""speech_assets -> resources -> server: no import goes the other way; heavy ones stay in place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ HEAVY = {"torch", "vllm", "snac", "whisper"}
 # Where torch may be imported at the top of a module.
 HEAVY_HOMES = ("speech_assets/work/", "speech_assets/voice/", "server/codec", "server/engine")
 PURE = ("speech_assets/corpus/", "speech_assets/profiles.py", "speech_assets/work/", "server/")
-FILES = sorted(p for name in ("speech_assets", "resources", "server") for p in ROOT.glob(f"{name}/**/*.py"))
+FILES = sorted(
+    p for name in ("speech_assets", "resources", "server") for p in ROOT.glob(f"{name}/**/*.py")
+)
 
 
 def imports(path: Path) -> set[str]:

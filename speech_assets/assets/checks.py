@@ -10,6 +10,7 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from server.frames import LEVELS
 from speech_assets.corpus import fidelity
 from speech_assets.corpus.shards import TOKEN_SCHEMA, check_token_table, metadata_of
 from speech_assets.errors import ShardError
@@ -55,7 +56,7 @@ def _agreement(shard: StoredShard) -> list[str]:
     measured = [("overall", shard.figures["agreement"], limits["overall"])]
     measured += [
         (f"level {level}", shard.figures[f"agreement_level_{level}"], limits["level"])
-        for level in range(3)
+        for level in range(LEVELS)
     ]
     return [f"{name} {value:.4%} < {least:.2%}" for name, value, least in measured if value < least]
 
@@ -73,7 +74,8 @@ def _fidelity(shard: StoredShard) -> list[str]:
 TOKEN_CHECKS = (
     TokenCheck(
         "well_formed",
-        "Schema, codes within 0..4,095, seven a frame, frames that fit the samples, ids once and sorted.",
+        "Schema, codes within 0..4,095, seven a frame, frames that fit the samples, ids once and"
+        " sorted.",
         _form,
     ),
     TokenCheck("no_silent_clip", "No clip peaks below -60 dBFS.", _silence, "silent_clips"),
@@ -85,8 +87,8 @@ TOKEN_CHECKS = (
     ),
     TokenCheck(
         "fidelity",
-        "Decoded clips sound like their originals: log-mel distance and envelope correlation. Recorded, "
-        "and blocking with trained weights.",
+        "Decoded clips sound like their originals: log-mel distance and envelope correlation."
+        " Recorded, and blocking with trained weights.",
         _fidelity,
         "log_mel_distance_db",
     ),

@@ -1,7 +1,6 @@
 """The corpus half of the lineage: source, archives, speech, tokens, manifest, dataset card."""
 
 # No `from __future__ import annotations`: Dagster reads the annotation of `context` as an object.
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,7 +12,7 @@ from server.errors import ServerError
 from speech_assets.assets.checks import TOKEN_CHECKS, check_shards
 from speech_assets.assets.failures import RETRIES, failed, record_shards
 from speech_assets.corpus import card, manifest, repack, sources
-from speech_assets.corpus.shards import Shard
+from speech_assets.corpus.shards import SPEECH_CODE_VERSION, TOKEN_CODE_VERSION, Shard
 from speech_assets.errors import SpeechAssetsError
 from speech_assets.partitions import CorpusPartitions
 from speech_assets.profiles import Profile
@@ -33,7 +32,10 @@ def corpus_assets(profile: Profile, partitions: CorpusPartitions) -> list[Any]:
     def source() -> dg.DataVersion:
         """The files that the corpus comes from. Observing tells whether they have changed."""
         tokens = {
-            split: [file.token() for file in files]
+            split: [
+                [file.token() for file in files],
+                sources.audio_tokens(corpus, split, files),
+            ]
             for split, files in sources.source_files(corpus).items()
         }
         return dg.DataVersion(repack.fingerprint(tokens))
@@ -80,7 +82,7 @@ def corpus_assets(profile: Profile, partitions: CorpusPartitions) -> list[Any]:
         backfill_policy=backfill,
         kinds={"parquet", "audio"},
         pool="cpu",
-        code_version="1",
+        code_version=SPEECH_CODE_VERSION,
         retry_policy=RETRIES,
     )
     def speech(
@@ -88,7 +90,6 @@ def corpus_assets(profile: Profile, partitions: CorpusPartitions) -> list[Any]:
     ) -> dg.MaterializeResult:
         """Clips as mono 24 kHz PCM, silence at the ends cut. Rows that cannot be used are set aside
         in the quarantine, each with its reason."""
-        threads = os.environ.get("SPEECH_THREADS") or str(os.cpu_count() or 1)
         results = work.run(
             context,
             "speech",
@@ -97,8 +98,6 @@ def corpus_assets(profile: Profile, partitions: CorpusPartitions) -> list[Any]:
                 store.root,
                 "--max-clip-s",
                 str(profile.max_clip_s),
-                "--workers",
-                threads,
                 "--shards",
                 *context.partition_keys,
             ],
@@ -113,7 +112,7 @@ def corpus_assets(profile: Profile, partitions: CorpusPartitions) -> list[Any]:
         backfill_policy=backfill,
         kinds={"parquet", "torch"},
         pool="gpu",
-        code_version="1",
+        code_version=TOKEN_CODE_VERSION,
         retry_policy=RETRIES,
         check_specs=[
             dg.AssetCheckSpec(
@@ -128,8 +127,8 @@ def corpus_assets(profile: Profile, partitions: CorpusPartitions) -> list[Any]:
         codec: CodecResource,
         work: WorkResource,
     ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult]:
-        """SNAC codes of every clip, seven a frame, ready for training. Batching does not change them:
-        a sample of each shard is compared with clips encoded alone."""
+        """SNAC codes of every clip, seven a frame, ready for training. Batching does not change
+        them: a sample of each shard is compared with clips encoded alone."""
         try:
             folder = codec.folder()
         except _ERRORS as error:
@@ -144,8 +143,15 @@ def corpus_assets(profile: Profile, partitions: CorpusPartitions) -> list[Any]:
         results = work.run(
             context,
             "tokens",
-            ["--store", store.root, "--codec", str(folder), *options]
-            + ["--shards", *context.partition_keys],
+            [
+                "--store",
+                store.root,
+                "--codec",
+                str(folder),
+                *options,
+                "--shards",
+                *context.partition_keys,
+            ],
         )
         shards = record_shards(context, results, _token_metadata)
         for figures in (result for result in results if result["kind"] == "figures"):
@@ -171,7 +177,9 @@ def corpus_assets(profile: Profile, partitions: CorpusPartitions) -> list[Any]:
                 "complete",
                 asset="manifest",
                 blocking=True,
-                description="Every source row is a token row or in the quarantine, and no id is twice.",
+                description=(
+                    "Every source row is a token row or in the quarantine, and no id is twice."
+                ),
             )
         ],
     )
@@ -211,7 +219,7 @@ def corpus_assets(profile: Profile, partitions: CorpusPartitions) -> list[Any]:
         code_version=card.CODE_VERSION,
     )
     def dataset_card(store: StoreResource) -> dg.MaterializeResult:
-        """The token dataset in words: what it was made from, how, under which licences, how to load it."""
+        """The token dataset in words: its sources, making, licences, and how to load it."""
         try:
             manifests = [
                 store.store().read_json(manifest.manifest_key(split))

@@ -23,8 +23,8 @@ def record_shards(
     """Attach each finished shard's metadata to its partition; returns the shards' results.
 
     Raises:
-        dg.Failure: the work failed. Shards that were finished before are recorded all the same, so that a
-            rerun and the UI know of them.
+        dg.Failure: the work failed. Shards that were finished before are recorded all the same, so
+            that a rerun and the UI know of them.
     """
     shards = [result for result in results if result["kind"] == "shard"]
     failure = next((r for r in results if r["kind"] == "failure"), None)

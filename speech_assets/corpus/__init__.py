@@ -1,1 +1,1 @@
-"""Pure speech-corpus code: profiles, audio, voice activity, batches, shards. No Dagster, no torch."""
+"""Pure speech-corpus code: audio, voice activity, batches, shards. No Dagster, no torch."""

@@ -22,7 +22,7 @@ class Limits:
 
 
 def limits_for(device_type: str, precision: str) -> Limits:
-    """Limits of a device: equal on the CPU; on a GPU, whose kernels sum in another order, nearly so.
+    """Limits of a device: equal on the CPU; nearly so on a GPU, which sums in another order.
 
     Reduced precision is asked for knowingly: its agreement is recorded and has no limit.
     """

@@ -41,8 +41,7 @@ _FFMPEG_FORMATS = (
 )
 # Those whose header states the length; of the rest FFmpeg guesses it from the bit rate.
 _FFMPEG_MEASURED = {"mov", "matroska", "webm", "asf", "caf", "tta", "wv", "ape", "avi"}
-# FFmpeg's durations count an encoder's padding for some containers; a cut file loses more than
-# this.
+# FFmpeg's durations count an encoder's padding for some containers; a cut file loses more.
 _DURATION_TOLERANCE_S = 0.5
 
 

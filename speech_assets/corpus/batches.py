@@ -15,15 +15,15 @@ def plan_batches(
 ) -> list[list[int]]:
     """Batches of clip indices, longest first; every index is in exactly one.
 
-    A batch's padded size, clips x the longest of them in samples, stays within `budget_samples`; a clip
-    longer than the budget is a batch by itself. Sorting by length keeps the padding small. The longest
-    come first, so that a device too small for the budget fails at once and not at the end.
+    A batch's padded size, clips x the longest of them in samples, stays within `budget_samples`; a
+    clip longer than the budget is a batch by itself. Sorting by length keeps the padding small. The
+    longest come first, so that a device too small for the budget fails at once and not at the end.
 
     Args:
         frame_counts: frames of each clip.
         budget_samples: padded samples of one call; 0 gives batches of one clip.
-        round_frames: the length of a batch is rounded up to a multiple of this many frames, so that a
-            compiled or tuned encoder sees few shapes.
+        round_frames: the length of a batch is rounded up to a multiple of this many frames, so
+            that a compiled or tuned encoder sees few shapes.
     """
     order = sorted(range(len(frame_counts)), key=lambda clip: (-frame_counts[clip], clip))
     batches: list[list[int]] = []

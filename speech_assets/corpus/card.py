@@ -45,8 +45,10 @@ def render_card(manifests: Sequence[Mapping[str, Any]]) -> str:
     ]
     if not trained:
         lines += [
-            "**Untrained: the codec's weights are random. These codes are for measuring speed; they "
-            "carry no speech.**",
+            (
+                "**Untrained: the codec's weights are random. These codes are for measuring speed;"
+                " they carry no speech.**"
+            ),
             "",
         ]
     lines += [
@@ -78,20 +80,25 @@ def render_card(manifests: Sequence[Mapping[str, Any]]) -> str:
         "",
         "## How it was made",
         "",
-        "Audio was decoded to mono 24 kHz (soxr, VHQ), non-speech at both ends cut by WebRTC's voice "
-        "activity detector (200 ms kept, inner pauses untouched), and encoded in float32. A sample of "
-        "every shard was compared with clips encoded alone: smallest agreement "
-        f"{min(_shard_values(manifests, 'agreement'), default=1.0):.4%}.",
+        (
+            "Audio was decoded to mono 24 kHz (soxr, VHQ), non-speech at both ends cut by WebRTC's"
+            " voice activity detector (200 ms kept, inner pauses untouched), and encoded in"
+            " float32. A sample of every shard was compared with clips encoded alone: smallest"
+            f" agreement {min(_shard_values(manifests, 'agreement'), default=1.0):.4%}."
+        ),
         "",
         f"- codec: `{made_with['codec']}`, weights sha256 `{made_with['codec_weights_sha256']}`",
         f"- precision {made_with['precision']}, layout version {made_with['layout_version']}",
         "",
         "## A row",
         "",
-        f"`codes` holds {TOKENS_PER_FRAME} codes (0..{CODEBOOK_SIZE - 1}) a frame of "
-        f"{SAMPLES_PER_FRAME:,} samples, in slot order: level 0 is slot 0, level 1 slots 1 and 4, level 2 "
-        "slots 2, 3, 5 and 6. The last frame is padded with zeros: `sample_count` says where the clip "
-        "ends. `trim_start_samples` and `trim_end_samples` were cut from the original.",
+        (
+            f"`codes` holds {TOKENS_PER_FRAME} codes (0..{CODEBOOK_SIZE - 1}) a frame of"
+            f" {SAMPLES_PER_FRAME:,} samples, in slot order: level 0 is slot 0, level 1 slots 1 and"
+            " 4, level 2 slots 2, 3, 5 and 6. The last frame is padded with zeros: `sample_count`"
+            " says where the clip ends. `trim_start_samples` and `trim_end_samples` were cut from"
+            " the original."
+        ),
         "",
         "```python",
         "from datasets import load_dataset",

@@ -19,8 +19,7 @@ from speech_assets.corpus.quarantine import AudioError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Sizes of a file that was streamed, whose writer could not go back: its end is the end of the
-# bytes.
+# Sizes of a streamed file, whose writer could not go back: it ends where the bytes end.
 _UNKNOWN_SIZES = (0xFFFFFFFF, 0x7FFFFFFF)
 _UNKNOWN_SIZE_64 = 1 << 62  # CAF and W64 give one from here up.
 _ENTRY_OF_W64 = bytes.fromhex("726966662e91cf11a5d628db04c10000")

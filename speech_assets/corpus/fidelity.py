@@ -1,8 +1,8 @@
 """How close a decoded clip is to its original: log-mel distance and envelope correlation.
 
-Both are plain numbers that a person can place: the distance is the mean absolute difference in dB of 80
-log-mel bands, over the cells in which the original is audible; the correlation is Pearson's, of loudness
-envelopes in dB at 100 Hz.
+Both are plain numbers that a person can place: the distance is the mean absolute difference in dB
+of 80 log-mel bands, over the cells in which the original is audible; the correlation is Pearson's,
+of loudness envelopes in dB at 100 Hz.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 FFT_SAMPLES = 1_024
 HOP_SAMPLES = SAMPLE_RATE_HZ // 100
 MEL_BANDS = 80
+# A codec trained on other voices keeps within these on telephone speech; codes of another clip, or
+# a frame late, do not (tests/work/test_tokens.py).
+MAX_LOG_MEL_DISTANCE_DB = 12.0
+MIN_ENVELOPE_CORRELATION = 0.8
 _AUDIBLE_DB = 60.0  # Below the clip's loudest cell by more than this is not heard.
 
 
@@ -44,6 +48,22 @@ def compare(original: NDArray[np.float32], decoded: NDArray[np.float32]) -> Fide
     if min(float(envelope.std()) for envelope in envelopes) < 1e-6:
         return Fidelity(distance, 0.0)
     return Fidelity(distance, float(np.corrcoef(envelopes[0], envelopes[1])[0, 1]))
+
+
+def faults(mean: Fidelity) -> list[str]:
+    """What is wrong with a shard's mean fidelity, one line a fault."""
+    found: list[str] = []
+    if not mean.log_mel_distance_db <= MAX_LOG_MEL_DISTANCE_DB:
+        found.append(
+            f"log-mel distance {mean.log_mel_distance_db:.2f} dB, at most"
+            f" {MAX_LOG_MEL_DISTANCE_DB:g}"
+        )
+    if not mean.envelope_correlation >= MIN_ENVELOPE_CORRELATION:
+        found.append(
+            f"envelope correlation {mean.envelope_correlation:.3f}, at least"
+            f" {MIN_ENVELOPE_CORRELATION:g}"
+        )
+    return found
 
 
 def _frames(samples: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -71,23 +91,3 @@ def _mel_filters() -> NDArray[np.float64]:
     low, centre, high = edges_hz[:-2, None], edges_hz[1:-1, None], edges_hz[2:, None]
     rising, falling = (bins_hz - low) / (centre - low), (high - bins_hz) / (high - centre)
     return np.maximum(0.0, np.minimum(rising, falling))
-
-
-# A codec that is trained on other voices keeps within these on telephone speech (docs/decisions.md); codes
-# of another clip, or shifted by a frame, do not.
-MAX_LOG_MEL_DISTANCE_DB = 12.0
-MIN_ENVELOPE_CORRELATION = 0.8
-
-
-def faults(mean: Fidelity) -> list[str]:
-    """What is wrong with a shard's mean fidelity, one line a fault."""
-    found: list[str] = []
-    if not mean.log_mel_distance_db <= MAX_LOG_MEL_DISTANCE_DB:
-        found.append(
-            f"log-mel distance {mean.log_mel_distance_db:.2f} dB, at most {MAX_LOG_MEL_DISTANCE_DB:g}"
-        )
-    if not mean.envelope_correlation >= MIN_ENVELOPE_CORRELATION:
-        found.append(
-            f"envelope correlation {mean.envelope_correlation:.3f}, at least {MIN_ENVELOPE_CORRELATION:g}"
-        )
-    return found

@@ -45,9 +45,9 @@ def build_manifest(store: Store, corpus: str, split: str, keys: Sequence[str]) -
     missing = [shard.key for shard in shards if not store.exists(shard.object_key("tokens"))]
     if missing:
         raise ShardError(
-            f"split {split!r}: {len(missing)} of {len(shards)} token shards are missing "
-            f"({', '.join(missing[:5])}{', ...' if len(missing) > 5 else ''}); materialize tokens for "
-            "them first"
+            f"split {split!r}: {len(missing)} of {len(shards)} token shards are missing"
+            f" ({', '.join(missing[:5])}{', ...' if len(missing) > 5 else ''}); materialize tokens"
+            " for them first"
         )
     entries: list[dict[str, Any]] = []
     made_with: dict[str, str] = {}
@@ -68,8 +68,9 @@ def build_manifest(store: Store, corpus: str, split: str, keys: Sequence[str]) -
         speakers.update(row["speaker_id"] for row in rows)
         for row in rows:
             samples_of[row["source"], row["licence"]] += row["sample_count"]
-        with store.open(shard.quarantine_key("speech")) as file:
-            set_aside = read_quarantine(file)
+        quarantine_key = shard.quarantine_key("speech")
+        with store.open(quarantine_key) as file:
+            set_aside = read_quarantine(file, store.path(quarantine_key))
         reasons.update(count_reasons(set_aside))
         entries.append(_entry(store, shard, rows, len(set_aside), json.loads(metadata["figures"])))
     samples = sum(samples_of.values())
@@ -147,7 +148,7 @@ def _read(store: Store, shard: Shard) -> tuple[pa.Table, dict[str, str]]:
     key = shard.object_key("tokens")
     try:
         with store.open(key) as file:
-            table = pq.read_table(file, columns=_COLUMNS)
+            table = pq.read_table(file, columns=_COLUMNS, use_threads=False, pre_buffer=False)
     except (pa.ArrowException, OSError) as error:
         raise ShardError(
             f"{store.path(key)} is damaged: {error}; delete it and materialize tokens {shard.key}"

@@ -64,8 +64,8 @@ def write_quarantine(rows: Sequence[QuarantinedRow], file: BinaryIO) -> None:
     pq.write_table(pa.table(columns, SCHEMA), file, compression="zstd", write_page_checksum=True)
 
 
-def read_quarantine(file: BinaryIO) -> list[QuarantinedRow]:
-    """Rows of a quarantine file.
+def read_quarantine(file: BinaryIO, where: str = "a quarantine file") -> list[QuarantinedRow]:
+    """Rows of a quarantine file; `where` names it in an error.
 
     Raises:
         ShardError: it is damaged.
@@ -76,7 +76,7 @@ def read_quarantine(file: BinaryIO) -> list[QuarantinedRow]:
         if isinstance(error, OSError) and error.errno:  # The disk or the network, not the bytes.
             raise
         raise ShardError(
-            f"a quarantine file is damaged: {str(error).strip()}; make its shard again"
+            f"{where} is damaged: {str(error).strip()}; delete it and make its shard again"
         ) from error
     return [QuarantinedRow(**row) for row in table.to_pylist()]
 

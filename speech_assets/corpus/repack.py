@@ -85,7 +85,7 @@ def source_fingerprint(corpus: Corpus, split: str, files: Sequence[SourceFile], 
         corpus.licence,
         shards,
         [file.token() for file in files],
-        sources.audio_tokens(corpus, split, list(files)),
+        sources.audio_tokens(corpus, split, files),
     )
 
 
@@ -114,15 +114,15 @@ def repack_split(
             'parquet files yourself and describe them by a row of kind "parquet" in your '
             "SPEECH_PROFILES file"
         )
+    _remove_abandoned_spools()
     made_from = source_fingerprint(corpus, split, files, shards)
     if (held := _held_shards(store, split, shards, made_from)) is not None:
         return held, False
-    ids = sources.read_ids(corpus, split, list(files))
+    ids = sources.read_ids(corpus, split, files)
     assigned = assign_shards(ids, shards)
-    _remove_abandoned_spools()
     with tempfile.TemporaryDirectory(prefix=f"{_SPOOL_PREFIX}{os.getpid()}-") as folder:
         spools = [Path(folder) / f"{index}.parquet" for index in range(shards)]
-        _deal(sources.read_rows(corpus, split, list(files)), assigned, spools)
+        _deal(sources.read_rows(corpus, split, files), assigned, spools)
         archived = []
         for index, spool in enumerate(spools):
             shard = Shard(split, index)
@@ -205,11 +205,9 @@ def _deal(rows: Iterable[dict[str, Any]], assigned: Sequence[int], spools: Seque
         writers[shard].write_table(pa.Table.from_pylist(pending[shard], ARCHIVE_SCHEMA))
         pending[shard].clear()
 
-    count = 0
     try:
         for row, shard in zip(rows, assigned, strict=True):
             pending[shard].append(row)
-            count += 1
             if len(pending[shard]) == _SPOOL_ROWS:
                 flush(shard)
         for shard in range(len(spools)):
@@ -222,7 +220,7 @@ def _deal(rows: Iterable[dict[str, Any]], assigned: Sequence[int], spools: Seque
 def _store_shard(store: Store, shard: Shard, spool: Path) -> ArchivedShard:
     """Sort a spool by id and store it; a shard's rows (at most 1,000 clips) are held in memory."""
     with spool.open("rb") as file:
-        rows = list(iterate_rows(file, ARCHIVE_SCHEMA.names))
+        rows = list(iterate_rows(file, ARCHIVE_SCHEMA.names, where=str(spool)))
     # Stable: of rows with one id, the first of the source stays first and is the one kept.
     rows.sort(key=lambda row: row["id"])
     digest = hashlib.sha256()

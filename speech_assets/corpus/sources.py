@@ -6,8 +6,6 @@ whatever is wrong with one row is left for the `speech` stage to set aside.
 
 from __future__ import annotations
 
-import csv
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,20 +13,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from speech_assets.corpus.shards import ARCHIVE_SCHEMA, is_split_name
+from speech_assets.corpus.folder import audio_file, csv_rows, folder_rows
+from speech_assets.corpus.shards import ARCHIVE_SCHEMA
 from speech_assets.errors import ConfigError, CorpusError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from speech_assets.profiles import Corpus
 
 OPTIONAL_COLUMNS = {"text_original", "speaker_id", "chapter_id", "path", "source", "licence"}
 REQUIRED_COLUMNS = ("audio", "id", "text_normalized")
-_FILE_COLUMNS = ("file_name", "file", "path", "audio", "id")
-_TEXT_COLUMNS = ("text_normalized", "text", "transcription", "transcript", "sentence")
-_ORIGINAL_COLUMNS = ("text_original", "text", "transcription", "transcript", "sentence")
-_SUFFIXES = ("", ".wav", ".flac", ".mp3", ".ogg", ".opus", ".m4a")
 # What a damaged page makes pyarrow raise: its own errors, OSError (a checksum, a codec) or
 # ValueError (text that is not UTF-8).
 _DAMAGE = (pa.ArrowException, OSError, ValueError)
@@ -68,7 +63,7 @@ def source_files(corpus: Corpus) -> dict[str, list[SourceFile]]:
                 f"corpora.{corpus.name}: {metadata} is missing; a folder of audio needs a CSV with "
                 "a column of file names and one of texts"
             )
-        splits = sorted({row["split"] for row in _csv_rows(corpus, metadata)})
+        splits = sorted({row["split"] for row in csv_rows(corpus, metadata)})
         if not splits:
             raise CorpusError(f"{metadata} has no rows; a corpus needs at least one")
         return {split: [SourceFile(metadata, split)] for split in splits}
@@ -89,7 +84,7 @@ def source_files(corpus: Corpus) -> dict[str, list[SourceFile]]:
     return found
 
 
-def row_count(corpus: Corpus, split: str, files: list[SourceFile]) -> int:
+def row_count(corpus: Corpus, split: str, files: Sequence[SourceFile]) -> int:
     """Rows of `split`, without reading them.
 
     Raises:
@@ -98,18 +93,18 @@ def row_count(corpus: Corpus, split: str, files: list[SourceFile]) -> int:
     if corpus.kind == "libritts-r":
         return corpus.rows[split]
     if corpus.kind == "folder":
-        return sum(row["split"] == split for row in _csv_rows(corpus, files[0].path))
+        return sum(row["split"] == split for row in csv_rows(corpus, files[0].path))
     return sum(_open_parquet(file.path).metadata.num_rows for file in files)
 
 
-def read_ids(corpus: Corpus, split: str, files: list[SourceFile]) -> list[str]:
+def read_ids(corpus: Corpus, split: str, files: Sequence[SourceFile]) -> list[str]:
     """Ids of every row of `split` in file order; a row without one gets `<file>#<row>`.
 
     Raises:
         CorpusError: a file is not parquet or lacks a column.
     """
     if corpus.kind == "folder":
-        return [row["id"] for row in _csv_rows(corpus, files[0].path) if row["split"] == split]
+        return [row["id"] for row in csv_rows(corpus, files[0].path) if row["split"] == split]
     ids: list[str] = []
     for file in files:
         try:
@@ -123,24 +118,26 @@ def read_ids(corpus: Corpus, split: str, files: list[SourceFile]) -> list[str]:
     return ids
 
 
-def audio_tokens(corpus: Corpus, split: str, files: list[SourceFile]) -> list[tuple[str, int, int]]:
+def audio_tokens(
+    corpus: Corpus, split: str, files: Sequence[SourceFile]
+) -> list[tuple[str, int, int]]:
     """Token of every audio file of a folder's split, which its CSV's own token says nothing of."""
     if corpus.kind != "folder":
         return []
     root = files[0].path.parent.resolve()
-    names = (row["file"] for row in _csv_rows(corpus, files[0].path) if row["split"] == split)
-    paths = (path for name in names if (path := _audio_file(root, name)))
+    names = (row["file"] for row in csv_rows(corpus, files[0].path) if row["split"] == split)
+    paths = (path for name in names if (path := audio_file(root, name)))
     return [SourceFile(path, split).token() for path in paths]
 
 
-def read_rows(corpus: Corpus, split: str, files: list[SourceFile]) -> Iterator[dict[str, Any]]:
+def read_rows(corpus: Corpus, split: str, files: Sequence[SourceFile]) -> Iterator[dict[str, Any]]:
     """Rows of `split` in file order, with every column of the archive schema; a few in memory.
 
     Raises:
         CorpusError: a file is damaged.
     """
     if corpus.kind == "folder":
-        yield from _folder_rows(corpus, split, files[0].path)
+        yield from folder_rows(corpus, split, files[0].path)
         return
     for file in files:
         parquet = _open_parquet(file.path)
@@ -217,95 +214,3 @@ def _place(corpus: Corpus, path: Path) -> str:
     """Name of a file within its corpus: files of one name may lie in several folders."""
     root = Path(corpus.path)
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
-
-
-def _csv_rows(corpus: Corpus, metadata: Path) -> Iterator[dict[str, str]]:
-    """Rows of a folder's CSV as {id, file, text, original, speaker, chapter, split}."""
-    line = 0
-    try:
-        with metadata.open(encoding="utf-8-sig", newline="") as file:
-            # Without a header (LJSpeech), quotes are text and the columns are named in the corpus
-            # row.
-            quoting = csv.QUOTE_NONE if corpus.columns else csv.QUOTE_MINIMAL
-            reader = csv.DictReader(
-                file,
-                fieldnames=corpus.columns or None,
-                delimiter=corpus.delimiter,
-                quoting=quoting,
-                restval="",
-            )
-            names = list(reader.fieldnames or [])
-            name_column = next((n for n in _FILE_COLUMNS if n in names), None)
-            text_column = next((n for n in _TEXT_COLUMNS if n in names), None)
-            if name_column is None or text_column is None:
-                raise CorpusError(
-                    f"{metadata} has columns {names}; it needs one of "
-                    f"{', '.join(_FILE_COLUMNS)} and one of {', '.join(_TEXT_COLUMNS)} "
-                    f"(set corpora.{corpus.name}.columns when the file has no header, and "
-                    "delimiter when it is not a comma)"
-                )
-            original_column = next((n for n in _ORIGINAL_COLUMNS if n in names), text_column)
-            for row in reader:
-                line = reader.line_num
-                name = row[name_column].strip()
-                identity = row.get("id", "").strip() or re.sub(r"\.\w+$", "", name)
-                split = row.get("split", "").strip() or corpus.split
-                if not is_split_name(split):
-                    raise CorpusError(
-                        f"{metadata}, line {line}: split {split!r} may hold only "
-                        "letters, digits, '-' and '_'; rename it"
-                    )
-                yield {
-                    "id": identity or f"{metadata.name}#{line}",
-                    "file": name,
-                    "text": row[text_column],
-                    "original": row[original_column] or row[text_column],
-                    "speaker": row.get("speaker_id") or row.get("speaker") or "",
-                    "chapter": row.get("chapter_id") or "",
-                    "split": split,
-                }
-    except UnicodeDecodeError as error:
-        raise CorpusError(f"{metadata} is not UTF-8: {error}; save it as UTF-8") from error
-    except csv.Error as error:
-        raise CorpusError(
-            f"{metadata}, after line {line}: {error}; check its quotes and delimiter "
-            f"(corpora.{corpus.name}.delimiter)"
-        ) from error
-    except OSError as error:
-        raise CorpusError(f"{metadata} cannot be read: {error.strerror}") from error
-
-
-def _folder_rows(corpus: Corpus, split: str, metadata: Path) -> Iterator[dict[str, Any]]:
-    root = metadata.parent.resolve()
-    for row in _csv_rows(corpus, metadata):
-        if row["split"] != split:
-            continue
-        path = _audio_file(root, row["file"])
-        try:
-            data = path.read_bytes() if path else None
-        except OSError as error:
-            raise CorpusError(f"{path} cannot be read: {error.strerror}; check the disk") from error
-        yield {
-            "audio": {"bytes": data, "path": row["file"]},
-            "path": row["file"],
-            "id": row["id"],
-            "speaker_id": row["speaker"],
-            "chapter_id": row["chapter"],
-            "text_normalized": row["text"] or None,
-            "text_original": row["original"] or None,
-            "source": corpus.source or corpus.name,
-            "licence": corpus.licence,
-        }
-
-
-def _audio_file(root: Path, name: str) -> Path | None:
-    """The file that a CSV row names, in `root` or its folder `wavs`; None when there is none."""
-    for folder in (root, root / "wavs"):
-        for suffix in _SUFFIXES if name else ():
-            try:
-                path = (folder / f"{name}{suffix}").resolve()
-                if path.is_relative_to(root) and path.is_file():
-                    return path
-            except (OSError, ValueError):  # Too long for a name, or a zero byte in it.
-                return None
-    return None

@@ -13,8 +13,6 @@ from speech_assets.corpus.trim import TrimSettings, find_speech
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-CODE_VERSION = "1"  # Bump when the same archive row would give other samples or another verdict.
-
 
 @dataclass(frozen=True, slots=True)
 class SpeechRow:

@@ -51,11 +51,11 @@ def training_rows(
         where: the shard's name, for messages.
 
     Raises:
-        ShardError: `file` is not a token shard.
+        ShardError: `file` is not a token shard, or is damaged.
     """
     read_footer(file, TOKEN_SCHEMA, where)
     columns = ["id", "speaker_id", "text_normalized", "codes"]
-    for row in iterate_rows(file, columns):
+    for row in iterate_rows(file, columns, where=where):
         yield _training_row(row, tokenize, layout, row["speaker_id"] if voice is None else voice)
 
 

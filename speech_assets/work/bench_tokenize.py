@@ -1,8 +1,9 @@
 """Tokenization measured: a backfill through Dagster beside the bare encoder, in turn, in one run.
 
-The backfill is the real one: Dagster's run, the work process' start, reading, encoding, checking, storing. The
-bare encoder is the same encoder on the same clips, held in memory, after a warm-up, with nothing else.
-Speech shards are made before and not timed; their capacity is measured and stands beside.
+The backfill is the real one: Dagster's run, the work process' start, reading, encoding, checking,
+storing. The bare encoder is the same encoder on the same clips, held in memory, after a warm-up,
+with nothing else. Speech shards are made before and not timed; their capacity is measured and
+stands beside.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import torch
 from resources.store import Store
 from server.codec import load_codec, use_exact_float32
 from server.weights import CODEC_FILES, local_folder, parse_location
+from speech_assets.cores import core_count
 from speech_assets.corpus import repack, sources
 from speech_assets.corpus.shards import Shard
 from speech_assets.errors import ConfigError
@@ -28,15 +30,14 @@ from speech_assets.results import Figure, Result, cpu_device, utc_now
 from speech_assets.work import worker
 from speech_assets.work.device import HeldDevice, candidates, keep_freed_memory
 from speech_assets.work.speech import DecodingPool, SpeechOptions, make_shard
-from speech_assets.work.tokens import (
+from speech_assets.work.token_shards import SpeechShard, read_speech
+from speech_assets.work.tokenizer import (
     EncodeOptions,
-    SpeechShard,
     Tokenizer,
     default_batch_samples,
     encoder_threads,
-    read_speech,
-    tokenize_shards,
 )
+from speech_assets.work.tokens import tokenize_shards
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,7 +58,9 @@ def main() -> None:
     parser.add_argument(
         "--without-dagster",
         action="store_true",
-        help="time the work process' own loop instead of a Dagster run: for machines without Dagster",
+        help=(
+            "time the work process' own loop instead of a Dagster run: for machines without Dagster"
+        ),
     )
     worker.run(_work, parser)
 
@@ -79,9 +82,11 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
             allow_untrained=profile.codec.allow_untrained,
         )
         options = EncodeOptions(
-            default_batch_samples(codec)
-            if profile.batch_samples is None
-            else profile.batch_samples,
+            (
+                default_batch_samples(codec)
+                if profile.batch_samples is None
+                else profile.batch_samples
+            ),
             profile.compile and codec.device.type == "cuda",
             profile.precision,
             encoder_threads(),
@@ -161,8 +166,7 @@ def _prepare(
         )
     reporter.log(f"making speech of {len(shards)} shards (not timed as part of the backfill)")
     options = SpeechOptions(max_clip_s=profile.max_clip_s)
-    threads = int(os.environ.get("SPEECH_THREADS") or os.cpu_count() or 1)
-    with DecodingPool(threads, options) as pool:
+    with DecodingPool(core_count(), options) as pool:
         make_shard(store, shards[0], options, pool)  # Warm-up: the pool's start.
         began_s = time.monotonic()
         for shard in shards[1:]:
@@ -222,7 +226,7 @@ def _own_loop(store: Store, tokenizer: Tokenizer) -> Backfill:
 
 
 class _Recorder(worker.Reporter):
-    """Keeps the run's figures, and of agreement the lowest of any shard, instead of reporting them."""
+    """Keeps the run's figures, and the lowest agreement of any shard, instead of reporting them."""
 
     def __init__(self, label: str) -> None:
         super().__init__(label)

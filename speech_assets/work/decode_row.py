@@ -40,7 +40,8 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     try:
         with store.open(key) as file:
             metadata, _ = read_footer(file, TOKEN_SCHEMA, store.path(key))
-            rows = {row["id"]: row for row in iterate_rows(file, ["id", "sample_count", "codes"])}
+            columns = ["id", "sample_count", "codes"]
+            rows = {row["id"]: row for row in iterate_rows(file, columns, where=store.path(key))}
     except FileNotFoundError as error:
         raise ShardError(
             f"{store.path(key)} is not there; make it first (make demo makes train.000)"
@@ -50,14 +51,12 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
         return
     if arguments.id not in rows:
         raise ShardError(
-            f"{store.path(key)} has no row {arguments.id!r}; leave the id out to list its {len(rows)}"
+            f"{store.path(key)} has no row {arguments.id!r}; leave the id out to list its"
+            f" {len(rows)}"
         )
     row = rows[arguments.id]
-    choice = load_profile().codec
-    folder = local_folder(
-        parse_location(arguments.codec or choice.location),
-        CODEC_FILES,
-    )
+    location = arguments.codec or load_profile().codec.location
+    folder = local_folder(parse_location(location), CODEC_FILES)
     codec = load_codec(folder, allow_untrained=metadata["codec_trained"] != "true")
     if codec.identity.weights_sha256 != metadata["codec_weights_sha256"]:
         raise ConfigError(

@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 from speech_assets.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
 
 POLL_S = 0.5
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # From malloc.h.
@@ -39,8 +39,10 @@ class HeldDevice:
 
 
 def keep_freed_memory() -> None:
-    """Tell glibc to keep freed memory: a clip's activations are megabytes, and giving each one back
-    to the kernel cost a fifth of the encoder's time on the CPU in page faults (docs/decisions.md).
+    """Tell glibc to keep freed memory.
+
+    A clip's activations are megabytes; giving each back to the kernel cost a fifth of the encoder's
+    time on the CPU in page faults (docs/decisions.md).
     """
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
@@ -70,7 +72,7 @@ def candidates(choice: DeviceChoice) -> list[HeldDevice]:
 
 
 @contextlib.contextmanager
-def hold_device(choice: DeviceChoice, say: Callable[[str], None]) -> Iterator[HeldDevice]:
+def hold_device(choice: DeviceChoice, say: Callable[[str], None]) -> Generator[HeldDevice]:
     """One of the devices that `choice` allows, for this process alone; waits while all are held.
 
     The operating system drops the lock when the process ends, also after SIGKILL.

@@ -10,16 +10,16 @@ import argparse
 import itertools
 import json
 import multiprocessing
-import os
 import time
 from collections import deque
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from resources.store import Store
 from server.frames import SAMPLE_RATE_HZ
+from speech_assets.cores import core_count
 from speech_assets.corpus.quarantine import (
     QuarantinedRow,
     count_reasons,
@@ -28,6 +28,7 @@ from speech_assets.corpus.quarantine import (
 )
 from speech_assets.corpus.shards import (
     ARCHIVE_SCHEMA,
+    SPEECH_CODE_VERSION,
     SPEECH_SCHEMA,
     Shard,
     fingerprint,
@@ -36,7 +37,7 @@ from speech_assets.corpus.shards import (
     with_metadata,
     write_rows,
 )
-from speech_assets.corpus.speech_rows import CODE_VERSION, SpeechRow, speech_row
+from speech_assets.corpus.speech_rows import SpeechRow, speech_row
 from speech_assets.corpus.trim import TrimSettings
 from speech_assets.errors import ShardError
 from speech_assets.work import worker
@@ -63,7 +64,7 @@ def main() -> None:
     parser.add_argument("--shards", nargs="+", required=True, help="shards, as train.000")
     parser.add_argument("--max-clip-s", type=float, default=60.0, help="longest clip that is kept")
     parser.add_argument(
-        "--workers", type=int, default=os.cpu_count() or 1, help="decoding processes"
+        "--workers", type=int, default=None, help="decoding processes (default: one a core)"
     )
     worker.run(_work, parser)
 
@@ -74,7 +75,8 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     shards = [Shard.parse(key) for key in arguments.shards]
     reporter.start(len(shards), "shards")
     failures: list[str] = []
-    with DecodingPool(max(1, arguments.workers), options) as pool:
+    workers = core_count() if arguments.workers is None else max(1, arguments.workers)
+    with DecodingPool(workers, options) as pool:
         for shard in shards:
             started_s = time.monotonic()
             try:
@@ -119,7 +121,7 @@ def make_shard(
             f"{store.path(source_key)} was not made by this project; delete it and materialize "
             f"archives of split {shard.split!r}"
         )
-    made_from = fingerprint(CODE_VERSION, source_metadata["content_sha256"], options)
+    made_from = fingerprint(SPEECH_CODE_VERSION, source_metadata["content_sha256"], options)
     if (held := _held_statistics(store, shard, made_from)) is not None:
         return held, False
     set_aside: list[QuarantinedRow] = []
@@ -139,11 +141,7 @@ def make_shard(
                 seen.add(outcome.id)
                 kept.append(outcome)
             else:
-                set_aside.append(
-                    QuarantinedRow(
-                        outcome.id, position, outcome.path, outcome.reason, outcome.detail
-                    )
-                )
+                set_aside.append(replace(outcome, row=position))
     statistics = {
         "rows": source_rows,
         "kept_rows": len(kept),
@@ -158,7 +156,7 @@ def make_shard(
         SPEECH_SCHEMA,
         {
             "fingerprint": made_from,
-            "code_version": CODE_VERSION,
+            "code_version": SPEECH_CODE_VERSION,
             "statistics": json.dumps(statistics, sort_keys=True),
         },
     )
@@ -202,8 +200,7 @@ def decode_rows(
 class DecodingPool:
     """Decoding processes; outcomes come back in the order of the rows.
 
-    `decode` is what they run; whatever it does to its process costs no more than the row it did it
-    on.
+    `decode` is what they run; whatever it does to its process costs the row it did it on, no more.
     """
 
     def __init__(

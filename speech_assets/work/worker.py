@@ -142,7 +142,7 @@ def run(
     with _pipes() as pipes:
         reporter = Reporter(parser.prog.rpartition(".")[2], pipes)
         code = _attempt(work, arguments, reporter)
-    atexit._run_exitfuncs()
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
     sys.stdout.flush()
     sys.stderr.flush()
     # Not sys.exit: a thread of Arrow's that lets go of a Python file while the interpreter is taken

@@ -1,4 +1,4 @@
-"""The corpus half of the lineage in Dagster: its shape, a whole run on real speech, and its failures."""
+"""The corpus half of the lineage in Dagster: its shape, a whole run on real speech, failures."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from conftest import SHORT_SHARDS
 from datasets import load_dataset
 
-from conftest import SHORT_SHARDS
 from resources.store import Store
 from speech_assets.assets.checks import TOKEN_CHECKS, check_shards
 from speech_assets.corpus.card import CARD_KEY
@@ -53,7 +53,9 @@ def test_the_graph_has_the_shape_that_the_design_gives(
     dg.Definitions.validate_loadable(defs)
     graph = defs.resolve_asset_graph()
     parents = {
-        key.to_user_string(): sorted(parent.to_user_string() for parent in graph.get(key).parent_keys)
+        key.to_user_string(): sorted(
+            parent.to_user_string() for parent in graph.get(key).parent_keys
+        )
         for key in graph.get_all_asset_keys()
     }
     assert parents == {
@@ -176,7 +178,9 @@ def test_a_missing_archive_fails_at_once_and_the_other_shards_are_kept(
         assert retried == []
         failure = next(event for event in result.all_events if event.is_step_failure)
         message = failure.event_specific_data.error.message
-        assert "train.001.parquet is not there; materialize archives of split 'train' first" in message
+        assert (
+            "train.001.parquet is not there; materialize archives of split 'train' first" in message
+        )
         done = instance.get_materialized_partitions(dg.AssetKey("speech"))
         assert done == {"train.000", "train.002", "dev.000"}
 
@@ -192,7 +196,9 @@ def spoil(store: Store, copy: Store, change: object) -> None:
 
 def with_column(table: pa.Table, name: str, values: list) -> pa.Table:
     at = table.schema.get_field_index(name)
-    return table.set_column(at, TOKEN_SCHEMA.field(name), pa.array(values, TOKEN_SCHEMA.field(name).type))
+    return table.set_column(
+        at, TOKEN_SCHEMA.field(name), pa.array(values, TOKEN_SCHEMA.field(name).type)
+    )
 
 
 def first_code(table: pa.Table, value: int) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Agreement is counted per level by the slots that belong to it, and limits name what is below them."""
+"""Agreement is counted per level by that level's slots, and limits name what is below them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training rows: Orpheus' prompt, the clip's audio ids in order, one end of speech, prompt masked."""
+"""Training rows: Orpheus' prompt, the clip's audio ids, one end of speech, prompt masked."""
 
 from __future__ import annotations
 

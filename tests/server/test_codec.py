@@ -91,7 +91,7 @@ def test_identity_names_the_weights(codec: Codec) -> None:
 
 def test_random_weights_only_on_request_and_say_untrained(tmp_path: Path) -> None:
     shutil.copy(CODEC / "config.json", tmp_path)
-    with pytest.raises(WeightsError, match="no weights file.*allow_untrained"):
+    with pytest.raises(WeightsError, match=r"no weights file.*allow_untrained"):
         load_codec(tmp_path)
     first = load_codec(tmp_path, allow_untrained=True)
     assert not first.identity.trained

@@ -1,4 +1,4 @@
-"""The token layout: slots, levels and ids are one-to-one, and say what is wrong when they are not."""
+"""The token layout: slots, levels and ids are one-to-one; what is not is named."""
 
 from __future__ import annotations
 

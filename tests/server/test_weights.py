@@ -94,8 +94,10 @@ def hub() -> Iterator[str]:
     thread.join()
 
 
-def download(location: str, endpoint: str, cache: Path, *, offline: bool = False) -> tuple[str, str]:
-    """What `local_folder` gives or says, in a process of its own: the hub's address is read at import."""
+def download(
+    location: str, endpoint: str, cache: Path, *, offline: bool = False
+) -> tuple[str, str]:
+    """What `local_folder` gives or says, in a process of its own: the address is read at import."""
     code = (
         "import sys; from server.weights import *; from server.errors import ServerError\n"
         "try: print(local_folder(parse_location(sys.argv[1]), CODEC_FILES))\n"

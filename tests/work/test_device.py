@@ -17,7 +17,7 @@ from speech_assets.work import device
 from speech_assets.work.device import HeldDevice, candidates, hold_device
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 # Takes the device, says so, and keeps it until it is told to let go.
@@ -40,7 +40,7 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @contextlib.contextmanager
-def _holder() -> Iterator[subprocess.Popen[str]]:
+def _holder() -> Generator[subprocess.Popen[str]]:
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER],
         cwd=ROOT,

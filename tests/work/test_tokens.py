@@ -1,4 +1,4 @@
-"""The tokens stage on real speech: exact, checked before it is stored, resumable, and one bad shard is one."""
+"""The tokens stage on real speech: exact, checked before storing, resumable; a bad shard is one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 import soundfile
 import torch
-
 from conftest import CODEC, SHORT_SHARDS, archive_short_corpus
+
 from resources.store import Store
 from server import frames
 from server.codec import load_codec
@@ -31,15 +31,11 @@ from speech_assets.corpus.shards import (
 )
 from speech_assets.work import worker
 from speech_assets.work.speech import DecodingPool, SpeechOptions, make_shard
-from speech_assets.work.tokens import (
-    EncodeOptions,
-    Tokenizer,
-    checked_clips,
-    tokenize_shards,
-)
+from speech_assets.work.token_shards import checked_clips
+from speech_assets.work.tokenizer import EncodeOptions, Tokenizer
+from speech_assets.work.tokens import tokenize_shards
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -69,15 +65,13 @@ def codec() -> Codec:
 
 
 @pytest.fixture(scope="module")
-def speech_store(
-    tmp_path_factory: pytest.TempPathFactory, short_corpus: Corpus
-) -> Iterator[Store]:
+def speech_store(tmp_path_factory: pytest.TempPathFactory, short_corpus: Corpus) -> Store:
     """A store with archives and speech of the short corpus, made once."""
     made = archive_short_corpus(str(tmp_path_factory.mktemp("speech")), short_corpus)
     with DecodingPool(1, SpeechOptions()) as pool:
         for shard in SHORT_SHARDS:
             make_shard(made, shard, SpeechOptions(), pool)
-    yield made
+    return made
 
 
 @pytest.fixture
@@ -166,9 +160,7 @@ def test_codes_that_differ_from_the_reference_are_not_stored(store: Store, codec
             return codes
 
     recorder = Recorder()
-    failures = tokenize_shards(
-        store, SHORT_SHARDS[:1], Faulty(codec, EncodeOptions(0)), recorder
-    )
+    failures = tokenize_shards(store, SHORT_SHARDS[:1], Faulty(codec, EncodeOptions(0)), recorder)
     assert len(failures) == 1
     assert "shard train.000: codes differ from the reference: overall 9" in failures[0]
     assert "level 2" in failures[0]
