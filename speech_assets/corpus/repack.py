@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import struct
 import tempfile
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from resources.process import is_gone, process_name
 from speech_assets.corpus import sources
 from speech_assets.corpus.shards import (
     ARCHIVE_SCHEMA,
@@ -120,7 +120,7 @@ def repack_split(
         return held, False
     ids = sources.read_ids(corpus, split, files)
     assigned = assign_shards(ids, shards)
-    with tempfile.TemporaryDirectory(prefix=f"{_SPOOL_PREFIX}{os.getpid()}-") as folder:
+    with tempfile.TemporaryDirectory(prefix=f"{_SPOOL_PREFIX}{process_name()}-") as folder:
         spools = [Path(folder) / f"{index}.parquet" for index in range(shards)]
         _deal(sources.read_rows(corpus, split, files), assigned, spools)
         archived = []
@@ -189,8 +189,7 @@ def _held_shards(
 def _remove_abandoned_spools() -> None:
     """Delete what killed processes left; a corpus' spools can be as large as the corpus."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_SPOOL_PREFIX}*"):
-        pid = folder.name.removeprefix(_SPOOL_PREFIX).split("-")[0]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+        if is_gone(folder.name.removeprefix(_SPOOL_PREFIX).rpartition("-")[0]):
             shutil.rmtree(folder, ignore_errors=True)
 
 
