@@ -190,6 +190,12 @@ def corpus_assets(profile: Profile, partitions: CorpusPartitions) -> list[Any]:
                 store.store(), corpus.name, split, partitions.shards_of_split[split]
             )
             store.store().write_json(manifest.manifest_key(split), made)
+        except FileNotFoundError as error:
+            raise dg.Failure(
+                f"{error.filename} is missing: tokens of split {split!r} are there without what"
+                " they were made from; materialize archives and speech of it again",
+                allow_retries=False,
+            ) from error
         except _ERRORS as error:
             raise failed(context, error) from error
         totals = made["totals"]

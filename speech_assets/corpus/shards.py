@@ -150,7 +150,13 @@ def read_footer(file: BinaryIO, schema: pa.Schema, where: str) -> tuple[dict[str
             f"{where} has columns {footer.schema_arrow.names}, this version writes {schema.names}; "
             "delete it and make it again"
         )
-    return metadata_of(footer.schema_arrow), footer.metadata.num_rows
+    metadata = metadata_of(footer.schema_arrow)
+    if metadata.get("schema_version") != str(SCHEMA_VERSION):
+        raise ShardError(
+            f"{where} has schema version {metadata.get('schema_version', 'none')}, this version"
+            f" writes {SCHEMA_VERSION}; delete it and make it again"
+        )
+    return metadata, footer.metadata.num_rows
 
 
 def iterate_rows(
