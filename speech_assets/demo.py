@@ -180,7 +180,8 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _root_message(event: dg.DagsterEvent) -> str:
     """The first line that matters of a step's failure: not that retries ran out, but why."""
     error = event.step_failure_data.error
-    while error is not None and error.cause is not None:
+    # The asset's own failure names value, place and remedy; what it was raised from does not.
+    while error is not None and error.cls_name != "Failure" and error.cause is not None:
         error = error.cause
     message = error.message if error is not None else "see the run's log"
     return message.strip().removeprefix("dagster._core.definitions.events.Failure: ")

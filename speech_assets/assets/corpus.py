@@ -53,7 +53,7 @@ def corpus_assets(profile: Profile, partitions: CorpusPartitions) -> list[Any]:
         split = context.partition_key
         try:
             files = sources.source_files(corpus)[split]
-            repack.check_owner(store.store(), split, corpus.name)
+            repack.check_owner(store.store(), corpus.name)
             shards, made = repack.repack_split(
                 corpus,
                 split,
@@ -210,6 +210,7 @@ def corpus_assets(profile: Profile, partitions: CorpusPartitions) -> list[Any]:
                 dg.AssetCheckResult(
                     check_name="complete",
                     passed=not faults,
+                    description="; ".join(faults) or "nothing is missing",
                     metadata={"faults": "; ".join(faults) or "none"},
                 )
             ],

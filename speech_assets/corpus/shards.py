@@ -101,9 +101,14 @@ class Shard:
             ShardError: `key` is not `<split>.<nnn>`.
         """
         split, _, index = key.rpartition(".")
-        if not split or not index.isdigit():
+        if not is_split_name(split) or not index.isdecimal():
             raise ShardError(f"{key!r} is not a shard; shards are named <split>.<nnn>, train.000")
         return cls(split, int(index))
+
+    @staticmethod
+    def is_of(split: str, key: str) -> bool:
+        """Whether `key` names a shard of `split`."""
+        return key.rpartition(".")[0] == split
 
 
 def is_split_name(name: str) -> bool:

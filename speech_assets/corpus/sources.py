@@ -79,6 +79,12 @@ def source_files(corpus: Corpus) -> dict[str, list[SourceFile]]:
             raise ConfigError(
                 f"corpora.{corpus.name}.splits.{split}: no file in {root} matches {pattern!r}"
             )
+        for other, files in found.items():
+            if both := sorted({file.path for file in files} & set(paths)):
+                raise ConfigError(
+                    f"corpora.{corpus.name}.splits: {both[0]} belongs to {other!r} and {split!r};"
+                    " give patterns that share no file"
+                )
         found[split] = [SourceFile(path) for path in paths]
     return found
 

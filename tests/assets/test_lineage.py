@@ -185,6 +185,16 @@ def test_a_missing_archive_fails_at_once_and_the_other_shards_are_kept(
         assert done == {"train.000", "train.002", "dev.000"}
 
 
+def test_the_demo_hands_on_the_projects_own_message(lineage: tuple, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    step = demo_steps(SPLITS)[0]
+    with pytest.MonkeyPatch.context() as environment, dg.DagsterInstance.ephemeral() as instance:
+        environment.setenv("SPEECH_STORE", str(tmp_path / "file"))
+        message = run_step(build_definitions(), instance, step)
+    assert message.startswith("cannot ")
+    assert "SPEECH_STORE" in message or "Not a directory" in message
+
+
 def spoil(store: Store, copy: Store, change: object) -> None:
     """A copy of dev.000 whose table `change` has altered."""
     key = SHORT_SHARDS[3].object_key("tokens")
