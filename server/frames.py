@@ -2,8 +2,7 @@
 
 This module owns every number of the layout; the rest of the project derives from it. A frame is
 seven tokens, one code from each slot, and decodes to 2,048 samples at 24 kHz. Slot s carries token
-id ``audio_base + 4096 * s + code``. SNAC gives three levels of codes, at one, two and four codes a
-frame.
+id ``audio_base + 4096 * s + code``. SNAC gives three levels, of one, two and four codes a frame.
 """
 
 from __future__ import annotations

@@ -9,10 +9,9 @@ import dagster as dg
 from resources.configured import CodecResource, StoreResource, WorkResource
 from speech_assets.assets.corpus import corpus_assets
 from speech_assets.automation import corpus_jobs
+from speech_assets.cores import core_count
 from speech_assets.partitions import corpus_partitions
-from speech_assets.profiles import load_profile
-
-DEFAULT_STORE = ".store"
+from speech_assets.profiles import DEFAULT_STORE, load_profile
 
 
 def build_definitions() -> dg.Definitions:
@@ -22,6 +21,7 @@ def build_definitions() -> dg.Definitions:
         ConfigError: the profile, or the corpus that it names, is not what it must be.
     """
     profile = load_profile()
+    core_count()  # A wrong SPEECH_THREADS is said now, not after the first stage.
     partitions = corpus_partitions(profile.corpus)
     return dg.Definitions(
         assets=corpus_assets(profile, partitions),

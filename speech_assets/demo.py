@@ -6,6 +6,8 @@ second demo, or one that was interrupted, only does what is missing.
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import time
 from dataclasses import dataclass, field
@@ -40,7 +42,21 @@ class Step:
 
 
 def main() -> int:
-    """Run every step in turn; 0 when all succeeded."""
+    """Run every step in turn; 0 when all succeeded, 130 when interrupted."""
+    # A shell that starts us in the background leaves SIGINT ignored; Dagster maps SIGTERM to it.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        return _main()
+    except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError):
+        print(
+            "\nInterrupted. What is finished is kept; `make demo` goes on from here.",
+            file=sys.stderr,
+        )
+        return 130
+
+
+def _main() -> int:
     try:
         from speech_assets.definitions import defs
 
@@ -96,6 +112,9 @@ def run_step(defs: dg.Definitions, instance: dg.DagsterInstance, step: Step) -> 
     if result.success:
         return ""
     failures = [event for event in result.all_events if event.is_step_failure]
+    errors = [event.step_failure_data.error for event in failures]
+    if any("InterruptedError" in ((error and error.cls_name) or "") for error in errors):
+        raise KeyboardInterrupt
     return _root_message(failures[-1]) if failures else "see the run's log"
 
 
@@ -161,11 +180,15 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _root_message(event: dg.DagsterEvent) -> str:
     """The first line that matters of a step's failure: not that retries ran out, but why."""
     error = event.step_failure_data.error
-    while error is not None and error.cause is not None:
+    # The asset's own failure names value, place and remedy; what it was raised from does not.
+    while error is not None and error.cls_name != "Failure" and error.cause is not None:
         error = error.cause
     message = error.message if error is not None else "see the run's log"
     return message.strip().removeprefix("dagster._core.definitions.events.Failure: ")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # Not sys.exit: see work/worker.py, run.

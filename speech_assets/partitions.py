@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 class CorpusPartitions:
     """Splits and shards of one corpus.
 
-    A shard is one-dimensional, `<split>.<nnn>`: splits differ in their number of shards, so split x
-    shard is no rectangle, and Dagster's multi-dimensional partitions would show cells that cannot
-    exist.
+    A shard is one-dimensional, `<split>.<nnn>`: splits differ in their number of shards, so that
+    Dagster's multi-dimensional partitions would show cells that cannot exist.
     """
 
     splits: dg.StaticPartitionsDefinition

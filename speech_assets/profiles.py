@@ -22,6 +22,7 @@ from speech_assets.errors import ConfigError
 
 TABLE = Path(__file__).with_name("profiles.toml")
 SHARD_ROWS = 1_000
+DEFAULT_STORE = ".store"
 LONGEST_CLIP_S = 3_600  # 345 MB of float samples in a decoding process.
 
 CorpusKind = Literal["parquet", "folder", "libritts-r"]

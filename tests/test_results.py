@@ -92,6 +92,15 @@ def test_the_newest_run_of_a_configuration_is_shown(repository: Path) -> None:
         ({"config": {"codec": "another"}}, "config_sha256 is not that of its config"),
         ({"schema_version": 99}, "schema version 99"),
         ({"figures": {"hours_per_min": 3}}, "figure hours_per_min is 3"),
+        ({"figures": {"hours_per_min": {"value": float("nan")}}}, "must be finite"),
+        ({"figures": {"hours_per_min": {"value": True}}}, "must have a number as value"),
+        ({"figures": []}, "must name at least one"),
+        ({"figures": {}}, "must name at least one"),
+        ({"started_at": ""}, "started_at is ''"),
+        ({"started_at": 5}, "started_at is 5"),
+        ({"name": "///"}, "name is '///'"),
+        ({"device": "a CPU"}, "device.name is None"),
+        ({"kind": ""}, "kind is ''"),
     ],
 )
 def test_a_file_that_is_not_a_result_is_refused(
@@ -111,11 +120,30 @@ def test_a_damaged_or_incomplete_file_is_named(tmp_path: Path) -> None:
         read_result(tmp_path / "absent.json")
 
 
+def test_only_complete_results_are_published_and_only_below_results(repository: Path) -> None:
+    with pytest.raises(ConfigError, match="status is 'failed'"):
+        results.publish(write(repository / "run.json", example(status="failed")))
+    target = results.publish(write(repository / "run.json", example(kind="../../evil")))
+    assert target.is_relative_to(repository / "results")
+
+
+def test_a_result_without_the_figures_of_its_table_is_named(repository: Path) -> None:
+    made = example()
+    del made["figures"]["agreement"]
+    results.publish(write(repository / "run.json", made))
+    with pytest.raises(ConfigError, match="has no figure agreement"):
+        results.tokenize_table()
+
+
 def test_a_page_with_an_unknown_table_or_an_open_block_is_refused() -> None:
     with pytest.raises(ConfigError, match="no table 'nothing'"):
         render_page("<!-- results: nothing -->\n<!-- /results -->", results.TABLES)
     with pytest.raises(ConfigError, match="has no '<!-- /results -->'"):
         render_page("<!-- results: tokenize -->\n", results.TABLES)
+    with pytest.raises(ConfigError, match="or the other way round"):
+        render_page("<!-- /results -->", results.TABLES)
+    with pytest.raises(ConfigError, match="or is not written so exactly"):
+        render_page("<!--results: tokenize-->\n<!-- /results -->", results.TABLES)
 
 
 def test_the_benchmark_writes_a_result_of_real_runs(

@@ -127,7 +127,10 @@ def read_stored(store: Store, shard: Shard) -> StoredShard:
     key = shard.object_key("tokens")
     try:
         with store.open(key) as file:
-            table = pq.read_table(file, page_checksum_verification=True)
+            # One thread: one of Arrow's, still holding the file at exit, aborts the process.
+            table = pq.read_table(
+                file, page_checksum_verification=True, use_threads=False, pre_buffer=False
+            )
     except FileNotFoundError as error:
         raise ShardError(f"{store.path(key)} is missing; materialize tokens {shard.key}") from error
     except (pa.ArrowException, OSError) as error:

@@ -10,7 +10,7 @@ from resources.configured import CodecResource, StoreResource, WorkResource
 from resources.errors import ResourceError
 from server.errors import ServerError
 from speech_assets.assets.checks import TOKEN_CHECKS, check_shards
-from speech_assets.assets.failures import RETRIES, failed, record_shards
+from speech_assets.assets.failures import failed, record_shards
 from speech_assets.corpus import card, manifest, repack, sources
 from speech_assets.corpus.shards import SPEECH_CODE_VERSION, TOKEN_CODE_VERSION, Shard
 from speech_assets.errors import SpeechAssetsError
@@ -47,14 +47,13 @@ def corpus_assets(profile: Profile, partitions: CorpusPartitions) -> list[Any]:
         kinds={"parquet"},
         pool="cpu",
         code_version=repack.CODE_VERSION,
-        retry_policy=RETRIES,
     )
     def archives(context: dg.AssetExecutionContext, store: StoreResource) -> dg.MaterializeResult:
         """A split's rows as they came, audio undecoded: sorted by id, at most 1,000 a shard."""
         split = context.partition_key
         try:
             files = sources.source_files(corpus)[split]
-            repack.check_owner(store.store(), split, corpus.name)
+            repack.check_owner(store.store(), corpus.name)
             shards, made = repack.repack_split(
                 corpus,
                 split,
@@ -64,7 +63,7 @@ def corpus_assets(profile: Profile, partitions: CorpusPartitions) -> list[Any]:
                 context.log.info,
             )
         except _ERRORS as error:
-            raise failed(error) from error
+            raise failed(context, error) from error
         return dg.MaterializeResult(
             metadata={
                 "dagster/row_count": sum(shard.rows for shard in shards),
@@ -83,7 +82,6 @@ def corpus_assets(profile: Profile, partitions: CorpusPartitions) -> list[Any]:
         kinds={"parquet", "audio"},
         pool="cpu",
         code_version=SPEECH_CODE_VERSION,
-        retry_policy=RETRIES,
     )
     def speech(
         context: dg.AssetExecutionContext, store: StoreResource, work: WorkResource
@@ -113,7 +111,6 @@ def corpus_assets(profile: Profile, partitions: CorpusPartitions) -> list[Any]:
         kinds={"parquet", "torch"},
         pool="gpu",
         code_version=TOKEN_CODE_VERSION,
-        retry_policy=RETRIES,
         check_specs=[
             dg.AssetCheckSpec(
                 check.name, asset="tokens", description=check.description, blocking=True
@@ -132,7 +129,7 @@ def corpus_assets(profile: Profile, partitions: CorpusPartitions) -> list[Any]:
         try:
             folder = codec.folder()
         except _ERRORS as error:
-            raise failed(error) from error
+            raise failed(context, error) from error
         options = ["--device", profile.device, "--precision", profile.precision]
         if profile.batch_samples is not None:
             options += ["--batch-samples", str(profile.batch_samples)]
@@ -162,7 +159,7 @@ def corpus_assets(profile: Profile, partitions: CorpusPartitions) -> list[Any]:
         try:
             yield from check_shards(store.store(), [Shard.parse(str(r["shard"])) for r in shards])
         except _ERRORS as error:
-            raise failed(error) from error
+            raise failed(context, error) from error
         yield dg.MaterializeResult()
 
     @dg.asset(
@@ -193,8 +190,14 @@ def corpus_assets(profile: Profile, partitions: CorpusPartitions) -> list[Any]:
                 store.store(), corpus.name, split, partitions.shards_of_split[split]
             )
             store.store().write_json(manifest.manifest_key(split), made)
+        except FileNotFoundError as error:
+            raise dg.Failure(
+                f"{error.filename} is missing: tokens of split {split!r} are there without what"
+                " they were made from; materialize archives and speech of it again",
+                allow_retries=False,
+            ) from error
         except _ERRORS as error:
-            raise failed(error) from error
+            raise failed(context, error) from error
         totals = made["totals"]
         faults = manifest.faults(made)
         return dg.MaterializeResult(
@@ -207,6 +210,7 @@ def corpus_assets(profile: Profile, partitions: CorpusPartitions) -> list[Any]:
                 dg.AssetCheckResult(
                     check_name="complete",
                     passed=not faults,
+                    description="; ".join(faults) or "nothing is missing",
                     metadata={"faults": "; ".join(faults) or "none"},
                 )
             ],
@@ -218,7 +222,9 @@ def corpus_assets(profile: Profile, partitions: CorpusPartitions) -> list[Any]:
         kinds={"markdown"},
         code_version=card.CODE_VERSION,
     )
-    def dataset_card(store: StoreResource) -> dg.MaterializeResult:
+    def dataset_card(
+        context: dg.AssetExecutionContext, store: StoreResource
+    ) -> dg.MaterializeResult:
         """The token dataset in words: its sources, making, licences, and how to load it."""
         try:
             manifests = [
@@ -233,7 +239,7 @@ def corpus_assets(profile: Profile, partitions: CorpusPartitions) -> list[Any]:
                 allow_retries=False,
             ) from error
         except _ERRORS as error:
-            raise failed(error) from error
+            raise failed(context, error) from error
         return dg.MaterializeResult(
             metadata={
                 "card": dg.MetadataValue.md(text),

@@ -9,10 +9,10 @@ import dagster as dg
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-# For what can pass: a full disk that was emptied, a device that was taken, a killed process.
-RETRIES = dg.RetryPolicy(
-    max_retries=2, delay=5, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS
-)
+# For what can pass: a full disk that was emptied, a device that was taken, a killed process. Not a
+# RetryPolicy: with one, Dagster takes Ctrl-C and a cancel in the UI for a failure and starts anew.
+MAX_RETRIES = 2
+RETRY_AFTER_S = (5, 10)
 
 
 def record_shards(
@@ -38,14 +38,28 @@ def record_shards(
                 )
             )
     if failure is not None:
-        raise dg.Failure(
+        made = dg.Failure(
             str(failure["message"]),
             metadata={"last_lines": dg.MetadataValue.md(f"```\n{failure['tail']}\n```")},
-            allow_retries=bool(failure["retryable"]),
         )
+        raise tried_again(context, made, retryable=bool(failure["retryable"]))
     return shards
 
 
-def failed(error: Exception) -> dg.Failure:
-    """The project's own error as Dagster's, retried only where trying again can help."""
-    return dg.Failure(str(error), allow_retries=bool(getattr(error, "retryable", False)))
+def failed(context: dg.AssetExecutionContext, error: Exception) -> Exception:
+    """The project's own error as what Dagster must see: a failure, or the wish to try again."""
+    failure = dg.Failure(str(error))
+    return tried_again(context, failure, retryable=bool(getattr(error, "retryable", False)))
+
+
+def tried_again(
+    context: dg.AssetExecutionContext, failure: dg.Failure, *, retryable: bool
+) -> Exception:
+    """`failure`, or a request to run the step again where that can help and attempts are left."""
+    attempt = context.op_execution_context.retry_number
+    if not retryable or attempt >= MAX_RETRIES:
+        return failure
+    context.log.warning(f"{failure.description}; trying again in {RETRY_AFTER_S[attempt]} s")
+    request = dg.RetryRequested(MAX_RETRIES, seconds_to_wait=RETRY_AFTER_S[attempt])
+    request.__cause__ = failure
+    return request

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from server.frames import CODEBOOK_SIZE, SAMPLES_PER_FRAME, TOKENS_PER_FRAME
+from speech_assets.errors import ShardError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,6 +18,13 @@ CARD_KEY = "tokens/README.md"  # Beside the shards: the folder is a dataset by i
 def render_card(manifests: Sequence[Mapping[str, Any]]) -> str:
     """Markdown with the header that `datasets` reads: one configuration, a split per manifest."""
     made_with = manifests[0]["made_with"]
+    for made in manifests:
+        if made["made_with"] != made_with:
+            raise ShardError(
+                f"split {made['split']!r} was made with {made['made_with']['codec']}, split"
+                f" {manifests[0]['split']!r} with {made_with['codec']}; materialize tokens and"
+                " manifest of all splits with one codec"
+            )
     corpus = manifests[0]["corpus"]
     trained = made_with["codec_trained"] == "true"
     by_licence: Counter[tuple[str, str]] = Counter()

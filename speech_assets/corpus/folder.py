@@ -84,6 +84,12 @@ def csv_rows(corpus: Corpus, metadata: Path) -> Iterator[dict[str, str]]:
             original_column = next((n for n in _ORIGINAL_COLUMNS if n in names), text_column)
             for row in reader:
                 line = reader.line_num
+                if surplus := row.get(None):
+                    raise CorpusError(
+                        f"{metadata} line {line} has {len(names) + len(surplus)} fields, the header"
+                        f" {len(names)}: quote a text that holds {corpus.delimiter!r}, or set"
+                        f" corpora.{corpus.name}.delimiter"
+                    )
                 name = row[name_column].strip()
                 identity = row.get("id", "").strip() or re.sub(r"\.\w+$", "", name)
                 split = row.get("split", "").strip() or corpus.split

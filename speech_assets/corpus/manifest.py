@@ -112,6 +112,13 @@ def faults(manifest: Mapping[str, Any]) -> list[str]:
         for entry in manifest["shards"]
         if entry["source_rows"] != entry["rows"] + entry["quarantined_rows"]
     ]
+    totals = manifest["totals"]
+    if not totals["rows"]:
+        named = ", ".join(f"{n} {reason}" for reason, n in manifest["quarantine"].items() if n)
+        found.append(
+            f"no row of {totals['source_rows']} can be used ({named or 'the split is empty'}); see"
+            " quarantine/speech, and check the corpus row: delimiter, columns, path"
+        )
     if duplicates := manifest["totals"]["duplicate_ids"]:
         found.append(f"{duplicates} ids are there twice")
     return found
@@ -148,7 +155,13 @@ def _read(store: Store, shard: Shard) -> tuple[pa.Table, dict[str, str]]:
     key = shard.object_key("tokens")
     try:
         with store.open(key) as file:
-            table = pq.read_table(file, columns=_COLUMNS, use_threads=False, pre_buffer=False)
+            table = pq.read_table(
+                file,
+                columns=_COLUMNS,
+                use_threads=False,
+                pre_buffer=False,
+                page_checksum_verification=True,
+            )
     except (pa.ArrowException, OSError) as error:
         raise ShardError(
             f"{store.path(key)} is damaged: {error}; delete it and materialize tokens {shard.key}"

@@ -71,7 +71,13 @@ def read_quarantine(file: BinaryIO, where: str = "a quarantine file") -> list[Qu
         ShardError: it is damaged.
     """
     try:
-        table = pq.read_table(file, schema=SCHEMA, page_checksum_verification=True)
+        table = pq.read_table(
+            file,
+            schema=SCHEMA,
+            page_checksum_verification=True,
+            use_threads=False,
+            pre_buffer=False,
+        )
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno:  # The disk or the network, not the bytes.
             raise

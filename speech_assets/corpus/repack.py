@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import struct
 import tempfile
@@ -19,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from resources.errors import StoreError
+from resources.process import is_gone, process_name
 from speech_assets.corpus import sources
 from speech_assets.corpus.shards import (
     ARCHIVE_SCHEMA,
@@ -117,10 +118,11 @@ def repack_split(
     _remove_abandoned_spools()
     made_from = source_fingerprint(corpus, split, files, shards)
     if (held := _held_shards(store, split, shards, made_from)) is not None:
+        _remove_surplus(store, split, shards, report)
         return held, False
     ids = sources.read_ids(corpus, split, files)
     assigned = assign_shards(ids, shards)
-    with tempfile.TemporaryDirectory(prefix=f"{_SPOOL_PREFIX}{os.getpid()}-") as folder:
+    with tempfile.TemporaryDirectory(prefix=f"{_SPOOL_PREFIX}{process_name()}-") as folder:
         spools = [Path(folder) / f"{index}.parquet" for index in range(shards)]
         _deal(sources.read_rows(corpus, split, files), assigned, spools)
         archived = []
@@ -145,35 +147,49 @@ def repack_split(
             ],
         },
     )
+    _remove_surplus(store, split, shards, report)
     return archived, True
 
 
-def check_owner(store: Store, split: str, corpus: str) -> None:
-    """Refuse a store whose `split` came from another corpus: its shards would be replaced.
+def check_owner(store: Store, corpus: str) -> None:
+    """Refuse a store that holds another corpus: the two would be mixed in card and dataset.
 
     Raises:
         CorpusError: the store holds another corpus.
     """
-    if not store.exists(index_key(split)):
-        return
-    owner = store.read_json(index_key(split)).get("corpus")
-    if owner != corpus:
-        raise CorpusError(
-            f"the store {store.root} holds split {split!r} of corpus {owner!r}, not of {corpus!r}; "
-            "set SPEECH_STORE to another place, or delete that store if you no longer need it"
-        )
+    for key in store.keys("archives"):
+        if not key.endswith("/index.json"):
+            continue
+        index = _read_index(store, key)
+        if index is not None and index["corpus"] != corpus:
+            raise CorpusError(
+                f"the store {store.root} holds corpus {index['corpus']!r} ({key}), not {corpus!r};"
+                " set SPEECH_STORE to another place, or delete that store if you no longer need it"
+            )
+
+
+def _read_index(store: Store, key: str) -> dict[str, Any] | None:
+    """A split's index, or None when it is not one: it can be made again from the source."""
+    try:
+        index = store.read_json(key)
+        if not isinstance(index["corpus"], str) or not isinstance(index["fingerprint"], str):
+            return None
+        shards = [ArchivedShard(**row) for row in index["shards"]]
+    except (FileNotFoundError, StoreError, TypeError, KeyError):
+        return None
+    return {**index, "shards": shards}
 
 
 def _held_shards(
     store: Store, split: str, shards: int, made_from: str
 ) -> list[ArchivedShard] | None:
     """The stored shards when all are there and made from the same source; else None."""
-    if not store.exists(index_key(split)):
+    index = _read_index(store, index_key(split))
+    if index is None or index["fingerprint"] != made_from:
         return None
-    index = store.read_json(index_key(split))
-    if index.get("fingerprint") != made_from:
+    held: list[ArchivedShard] = index["shards"]
+    if [row.key for row in held] != [Shard(split, number).key for number in range(shards)]:
         return None
-    held = [ArchivedShard(**row) for row in index["shards"]]
     for row in held:
         key = Shard.parse(row.key).object_key("archives")
         try:
@@ -183,14 +199,26 @@ def _held_shards(
             return None
         if rows != row.rows or metadata.get("content_sha256") != row.content_sha256:
             return None
-    return held if len(held) == shards else None
+    return held
+
+
+def _remove_surplus(store: Store, split: str, shards: int, report: Callable[[str], None]) -> None:
+    """Delete what an earlier, larger form of the split left: it would load beside the new one."""
+    wanted = {Shard(split, number).key for number in range(shards)}
+    keys = [
+        key for asset in ("archives", "speech", "tokens") for key in store.keys(f"{asset}/{split}")
+    ]
+    keys += [key for key in store.keys("quarantine/speech") if Shard.is_of(split, Path(key).stem)]
+    for key in keys:
+        if key.endswith(".parquet") and Path(key).stem not in wanted:
+            store.delete(key)
+            report(f"removed {key}: the split has {shards} shards now")
 
 
 def _remove_abandoned_spools() -> None:
     """Delete what killed processes left; a corpus' spools can be as large as the corpus."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_SPOOL_PREFIX}*"):
-        pid = folder.name.removeprefix(_SPOOL_PREFIX).split("-")[0]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+        if is_gone(folder.name.removeprefix(_SPOOL_PREFIX).rpartition("-")[0]):
             shutil.rmtree(folder, ignore_errors=True)
 
 

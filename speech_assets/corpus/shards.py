@@ -101,9 +101,14 @@ class Shard:
             ShardError: `key` is not `<split>.<nnn>`.
         """
         split, _, index = key.rpartition(".")
-        if not split or not index.isdigit():
+        if not is_split_name(split) or not index.isdecimal():
             raise ShardError(f"{key!r} is not a shard; shards are named <split>.<nnn>, train.000")
         return cls(split, int(index))
+
+    @staticmethod
+    def is_of(split: str, key: str) -> bool:
+        """Whether `key` names a shard of `split`."""
+        return key.rpartition(".")[0] == split
 
 
 def is_split_name(name: str) -> bool:
@@ -150,7 +155,13 @@ def read_footer(file: BinaryIO, schema: pa.Schema, where: str) -> tuple[dict[str
             f"{where} has columns {footer.schema_arrow.names}, this version writes {schema.names}; "
             "delete it and make it again"
         )
-    return metadata_of(footer.schema_arrow), footer.metadata.num_rows
+    metadata = metadata_of(footer.schema_arrow)
+    if metadata.get("schema_version") != str(SCHEMA_VERSION):
+        raise ShardError(
+            f"{where} has schema version {metadata.get('schema_version', 'none')}, this version"
+            f" writes {SCHEMA_VERSION}; delete it and make it again"
+        )
+    return metadata, footer.metadata.num_rows
 
 
 def iterate_rows(

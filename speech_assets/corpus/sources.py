@@ -34,7 +34,6 @@ class SourceFile:
     """One file of a split: a parquet file or the metadata CSV of a folder."""
 
     path: Path
-    split: str
 
     def token(self) -> tuple[str, int, int]:
         """Name, bytes and modification time in nanoseconds: changes when the file does."""
@@ -66,7 +65,7 @@ def source_files(corpus: Corpus) -> dict[str, list[SourceFile]]:
         splits = sorted({row["split"] for row in csv_rows(corpus, metadata)})
         if not splits:
             raise CorpusError(f"{metadata} has no rows; a corpus needs at least one")
-        return {split: [SourceFile(metadata, split)] for split in splits}
+        return {split: [SourceFile(metadata)] for split in splits}
     found: dict[str, list[SourceFile]] = {}
     for split, pattern in corpus.splits.items():
         try:
@@ -80,7 +79,13 @@ def source_files(corpus: Corpus) -> dict[str, list[SourceFile]]:
             raise ConfigError(
                 f"corpora.{corpus.name}.splits.{split}: no file in {root} matches {pattern!r}"
             )
-        found[split] = [SourceFile(path, split) for path in paths]
+        for other, files in found.items():
+            if both := sorted({file.path for file in files} & set(paths)):
+                raise ConfigError(
+                    f"corpora.{corpus.name}.splits: {both[0]} belongs to {other!r} and {split!r};"
+                    " give patterns that share no file"
+                )
+        found[split] = [SourceFile(path) for path in paths]
     return found
 
 
@@ -127,7 +132,7 @@ def audio_tokens(
     root = files[0].path.parent.resolve()
     names = (row["file"] for row in csv_rows(corpus, files[0].path) if row["split"] == split)
     paths = (path for name in names if (path := audio_file(root, name)))
-    return [SourceFile(path, split).token() for path in paths]
+    return [SourceFile(path).token() for path in paths]
 
 
 def read_rows(corpus: Corpus, split: str, files: Sequence[SourceFile]) -> Iterator[dict[str, Any]]:

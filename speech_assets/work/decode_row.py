@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import re
 from pathlib import Path
 
 import soundfile
@@ -19,7 +21,7 @@ from speech_assets.corpus.shards import (
     read_footer,
 )
 from speech_assets.errors import ConfigError, ShardError
-from speech_assets.profiles import load_profile
+from speech_assets.profiles import DEFAULT_STORE, load_profile
 from speech_assets.work import worker
 
 
@@ -29,7 +31,11 @@ def main() -> None:
     parser.add_argument("shard", help="shard, as train.000")
     parser.add_argument("id", nargs="?", help="id of the row; left out: list the shard's ids")
     parser.add_argument("wav", nargs="?", type=Path, help="file to write (default: ID.wav)")
-    parser.add_argument("--store", default=".store", help="folder or fsspec URL of the store")
+    parser.add_argument(
+        "--store",
+        default=os.environ.get("SPEECH_STORE") or DEFAULT_STORE,
+        help="folder or fsspec URL of the store",
+    )
     parser.add_argument("--codec", help="folder or OWNER/NAME@REVISION (default: the profile's)")
     worker.run(_work, parser)
 
@@ -63,11 +69,14 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
             f"{store.path(key)} was made with codec {metadata['codec']}, {folder} holds "
             f"{codec.identity.name}; give the right one with --codec"
         )
-    path = arguments.wav or Path(f"{arguments.id}.wav")
+    # An id may hold slashes and more; a file of that name must stay in this folder.
+    path = arguments.wav or Path(re.sub(r"[^\w.-]+", "_", arguments.id)[:100].lstrip(".") + ".wav")
+    if path.suffix.lower() != ".wav":
+        raise ConfigError(f"{path} is not a WAV file's name; end it in .wav")
     audio = codec.decode(codes_of(row))[: row["sample_count"]]
     try:
         soundfile.write(path, audio, SAMPLE_RATE_HZ, subtype="PCM_16")
-    except soundfile.LibsndfileError as error:
+    except (soundfile.LibsndfileError, OSError) as error:
         raise ConfigError(
             f"{path} cannot be written: {error}; give a folder that exists"
         ) from error

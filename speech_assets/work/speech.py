@@ -258,14 +258,16 @@ class DecodingPool:
         yield from zip(task.rows, outcomes, strict=True)
 
     def _alone(self, row: dict[str, Any]) -> SpeechRow | QuarantinedRow:
-        task = self._submit([row])
-        try:
-            return task.future.result()[0]
-        except BrokenProcessPool:
-            self._replace(task.executor)
-            return QuarantinedRow(
-                row["id"], 0, row["path"], "decode_error", "these bytes kill the decoder's process"
-            )
+        # Twice: a process may also die of what others do to the machine's memory.
+        for _ in range(2):
+            task = self._submit([row])
+            try:
+                return task.future.result()[0]
+            except BrokenProcessPool:
+                self._replace(task.executor)
+        return QuarantinedRow(
+            row["id"], 0, row["path"], "decode_error", "these bytes kill the decoder's process"
+        )
 
     def _replace(self, broken: ProcessPoolExecutor) -> None:
         if self._executor is broken:

@@ -151,7 +151,18 @@ def held_figures(store: Store, shard: Shard, tokenizer: Tokenizer) -> dict[str, 
     if metadata.get("fingerprint") != wanted:
         return None
     figures: dict[str, Any] = json.loads(metadata["figures"])
-    return figures if figures["rows"] == rows else None
+    return figures if figures["rows"] == rows and _is_sound(store, key) else None
+
+
+def _is_sound(store: Store, key: str) -> bool:
+    """Whether every page of a token shard is what was written: disks and copies flip bits."""
+    try:
+        with store.open(key) as file:
+            for _ in iterate_rows(file, TOKEN_SCHEMA.names, where=store.path(key)):
+                pass
+    except ShardError:
+        return False
+    return True
 
 
 def shard_figures(

@@ -80,7 +80,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     shards = [Shard.parse(key) for key in arguments.shards]
     if arguments.batch_samples is not None and arguments.batch_samples < 0:
         raise ConfigError(f"--batch-samples is {arguments.batch_samples}; it must be 0 or more")
-    with hold_device(arguments.device, reporter.log) as device:
+    with hold_device(arguments.device, reporter.notice) as device:
         torch.set_num_threads(1)
         keep_freed_memory()
         use_exact_float32()

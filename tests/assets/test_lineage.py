@@ -185,6 +185,16 @@ def test_a_missing_archive_fails_at_once_and_the_other_shards_are_kept(
         assert done == {"train.000", "train.002", "dev.000"}
 
 
+def test_the_demo_hands_on_the_projects_own_message(lineage: tuple, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    step = demo_steps(SPLITS)[0]
+    with pytest.MonkeyPatch.context() as environment, dg.DagsterInstance.ephemeral() as instance:
+        environment.setenv("SPEECH_STORE", str(tmp_path / "file"))
+        message = run_step(build_definitions(), instance, step)
+    assert message.startswith("cannot ")
+    assert "SPEECH_STORE" in message or "Not a directory" in message
+
+
 def spoil(store: Store, copy: Store, change: object) -> None:
     """A copy of dev.000 whose table `change` has altered."""
     key = SHORT_SHARDS[3].object_key("tokens")
@@ -293,3 +303,24 @@ def test_lost_and_doubled_rows_are_faults_of_the_manifest(lineage: tuple) -> Non
     assert len(found) == 2
     assert "train.000" in found[0]
     assert "twice" in found[1]
+
+
+def test_tokens_without_what_they_were_made_from_have_no_manifest(
+    lineage: tuple, tmp_path: Path
+) -> None:
+    defs, _, store = lineage
+    copy = Store(str(tmp_path))
+    for key in store.keys(""):
+        if not key.startswith("quarantine"):
+            copy.write_bytes(key, store.read_bytes(key))
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = defs.resolve_job_def("describe_split").execute_in_process(
+            instance=instance,
+            partition_key="train",
+            run_config={"resources": {"store": {"config": {"root": copy.root}}}},
+            raise_on_error=False,
+        )
+    failure = next(event for event in result.all_events if event.is_step_failure)
+    message = failure.step_failure_data.error.message
+    assert "quarantine/speech/train.000.parquet is missing" in message
+    assert "materialize archives and speech of it again" in message

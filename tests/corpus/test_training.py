@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from server.frames import ORPHEUS
-from speech_assets.corpus.shards import TOKEN_SCHEMA, token_row, write_rows
+from speech_assets.corpus.shards import TOKEN_SCHEMA, token_row, with_metadata, write_rows
 from speech_assets.corpus.training import training_rows
 from speech_assets.errors import ShardError
 
@@ -41,7 +41,7 @@ def shard() -> io.BytesIO:
         "trim_end_samples": 0,
     }
     file = io.BytesIO()
-    write_rows(file, TOKEN_SCHEMA, [token_row(row, CODES)])
+    write_rows(file, with_metadata(TOKEN_SCHEMA, {}), [token_row(row, CODES)])
     file.seek(0)
     return file
 
@@ -72,3 +72,11 @@ def test_the_voice_can_be_named_or_left_out(shard: io.BytesIO) -> None:
 def test_something_else_than_a_token_shard_is_named() -> None:
     with pytest.raises(ShardError, match=r"shard\.parquet is not parquet"):
         list(training_rows(io.BytesIO(b"no"), lambda _: [], where="shard.parquet"))
+
+
+def test_a_shard_of_another_schema_version_is_named() -> None:
+    file = io.BytesIO()
+    write_rows(file, TOKEN_SCHEMA, [])
+    file.seek(0)
+    with pytest.raises(ShardError, match="schema version none, this version writes 1"):
+        list(training_rows(file, lambda _: []))

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import soundfile
 import torch
-from conftest import CODEC, SHORT_SHARDS, archive_short_corpus
+from conftest import CODEC, ROOT, SHORT_SHARDS, archive_short_corpus
 
 from resources.store import Store
 from server import frames
@@ -245,3 +247,50 @@ def test_a_row_is_decoded_back_to_a_wav(store: Store, codec: Codec, tmp_path: Pa
     )
     assert wrong.returncode == 2
     assert "has no row 'nobody'" in wrong.stderr
+
+
+def test_a_token_shard_with_a_flipped_bit_is_made_again(store: Store, codec: Codec) -> None:
+    shard = SHORT_SHARDS[3]
+    tokenizer = Tokenizer(codec, EncodeOptions(0))
+    tokenize_shards(store, [shard], tokenizer, Recorder())
+    whole = store.read_bytes(shard.object_key("tokens"))
+    with store.open(shard.object_key("tokens")) as file:
+        column = (
+            pq.ParquetFile(file).metadata.row_group(0).column(TOKEN_SCHEMA.names.index("codes"))
+        )
+    damaged = bytearray(whole)
+    damaged[column.data_page_offset + column.total_compressed_size // 2] ^= 4
+    store.write_bytes(shard.object_key("tokens"), bytes(damaged))
+    recorder = Recorder()
+    assert tokenize_shards(store, [shard], tokenizer, recorder) == []
+    assert [r["made"] for r in recorder.of("shard")] == [True]
+    assert store.read_bytes(shard.object_key("tokens")) == whole
+
+
+def test_a_wav_stays_in_this_folder_whatever_the_id_says(
+    store: Store, codec: Codec, tmp_path: Path
+) -> None:
+    shard = SHORT_SHARDS[3]
+    tokenize_shards(store, [shard], Tokenizer(codec, EncodeOptions(0)), Recorder())
+    with store.open(shard.object_key("tokens")) as file:
+        table = pq.read_table(file)
+    ids = ["../../over/there", *table["id"].to_pylist()[1:]]
+    altered = table.set_column(0, "id", pa.array(ids))
+    altered = altered.cast(TOKEN_SCHEMA).replace_schema_metadata(table.schema.metadata)
+    store.write(shard.object_key("tokens"), lambda file: pq.write_table(altered, file))
+    command = [sys.executable, "-m", "speech_assets.work.decode_row", "dev.000", ids[0]]
+    environment = {**os.environ, "SPEECH_STORE": store.root, "PYTHONPATH": str(ROOT)}
+    here = tmp_path / "here"
+    here.mkdir()
+    subprocess.run(command, cwd=here, env=environment, capture_output=True, check=True)
+    assert [path.name for path in here.iterdir()] == ["_.._over_there.wav"]
+    wrong = subprocess.run(
+        [*command, "row.xyz"],
+        cwd=here,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert wrong.returncode == 2
+    assert "end it in .wav" in wrong.stderr
