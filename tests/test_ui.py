@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,7 +62,8 @@ def dagster_ui(tmp_path: Path, short_profile: dict[str, str]) -> Iterator[str]:
     }
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
-            ["dagster", "dev", "-w", ROOT / "workspace.yaml", "-h", "127.0.0.1", "-p", str(port)],
+            [sys.executable, "-m", "dagster", "dev", "-w", str(ROOT / "workspace.yaml")]
+            + ["-h", "127.0.0.1", "-p", str(port)],
             cwd=tmp_path,
             env=environment,
             stdout=log,
