@@ -62,8 +62,10 @@ def dagster_ui(tmp_path: Path, short_profile: dict[str, str]) -> Iterator[str]:
     }
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "dagster", "dev", "-w", str(ROOT / "workspace.yaml")]
-            + ["-h", "127.0.0.1", "-p", str(port)],
+            [
+                *(sys.executable, "-m", "dagster", "dev", "-w", str(ROOT / "workspace.yaml")),
+                *("-h", "127.0.0.1", "-p", str(port)),
+            ],
             cwd=tmp_path,
             env=environment,
             stdout=log,
