@@ -1,17 +1,22 @@
 import dataclasses
 import json
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from safetensors.torch import save_file  # noqa: E402
 
+from server.codec import load_codec  # noqa: E402
+from server.packed import plain_folder  # noqa: E402
 from speech_assets.voice.export import EMBEDDING, expand_rows  # noqa: E402
 from speech_assets.voice.layout import VoiceLayout, read_layout  # noqa: E402
 from speech_assets.voice.llama import LlamaShape, SmallLlama  # noqa: E402
 from speech_assets.work.voice_export import export, main  # noqa: E402
 
+CODEC = Path(__file__).parents[2] / "server" / "embedded" / "codec"
 LAYOUT = VoiceLayout(live_codes=8)
 
 
@@ -54,7 +59,7 @@ def test_transformers_loads_the_export_and_computes_what_was_trained(tmp_path):
     trained.mkdir()
     lm = small_lm()
     write_trained(trained, lm)
-    assert main(["--lm", str(trained), "--out", str(out)]) == 0
+    assert main(["--lm", str(trained), "--out", str(out), "--plain"]) == 0
     other, report = transformers.LlamaForCausalLM.from_pretrained(
         out, dtype=torch.float32, output_loading_info=True
     )
@@ -71,6 +76,52 @@ def test_transformers_loads_the_export_and_computes_what_was_trained(tmp_path):
     assert json.loads((out / "layout.json").read_text("utf-8"))["sampling"]["top_p"] == 0.8
     assert other.generation_config.eos_token_id == LAYOUT.end_of_speech
     assert other.generation_config.temperature == 0.5
+
+
+def test_a_packed_export_expands_to_a_model_that_says_what_was_trained(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    trained, out = tmp_path / "trained", tmp_path / "out"
+    trained.mkdir()
+    lm = small_lm()
+    write_trained(trained, lm)
+    assert main(["--lm", str(trained), "--out", str(out)]) == 0
+    assert not (out / "model.safetensors").exists()
+    # The rows of dead codes, 7 x 4,088 of 28,736, are one.
+    size = sum(path.stat().st_size for path in out.iterdir())
+    assert size < 1.5 * sum(p.numel() for p in lm.parameters())
+    plain = plain_folder(out, tmp_path / "cache")
+    other = transformers.LlamaForCausalLM.from_pretrained(plain, dtype=torch.float32).eval()
+    ids = torch.tensor([[*LAYOUT.prompt("ðə kæt", "heart"), *LAYOUT.audio_ids(np.zeros((5, 7)))]])
+    compact = ids.clone()
+    compact[0, -35:] = torch.from_numpy(LAYOUT.audio_ids(np.zeros((5, 7)), compact=True))
+    with torch.no_grad():
+        wanted = (lm(compact) @ lm.model.embed_tokens.weight.t())[..., LAYOUT.row_of_id()]
+        made = other(ids).logits
+    assert (made - wanted).square().mean().sqrt() < 0.02 * wanted.std()
+    assert (made.argmax(-1) == wanted.argmax(-1)).all()
+    assert read_layout(plain) == LAYOUT
+    assert other.generation_config.eos_token_id == LAYOUT.end_of_speech
+
+
+def test_a_packed_codec_gives_the_same_codes_and_nearly_the_same_audio(tmp_path):
+    out = tmp_path / "out"
+    assert main(["--codec", str(CODEC), "--out", str(out)]) == 0
+    whole, packed = load_codec(CODEC), load_codec(plain_folder(out, tmp_path / "cache"))
+    time_s = np.arange(12_000) / 24_000
+    samples = (0.3 * np.sin(2 * np.pi * 300 * time_s**1.5)).astype(np.float32)
+    codes = whole.encode(samples)
+    assert (packed.encode(samples) == codes).all()
+    one, other = whole.decode(codes), packed.decode(codes)
+    snr_db = 10 * np.log10(np.square(one).sum() / np.square(one - other).sum())
+    assert snr_db > 30
+    size = sum(path.stat().st_size for path in out.iterdir())
+    assert size < 0.75 * (CODEC / "pytorch_model.bin").stat().st_size
+
+
+def test_a_codec_is_not_exported_plain(tmp_path):
+    with pytest.raises(SystemExit):
+        main(["--codec", str(CODEC), "--out", str(tmp_path / "out"), "--plain"])
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_config_of_another_vocabulary_is_refused(tmp_path):
