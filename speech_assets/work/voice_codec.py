@@ -35,7 +35,8 @@ from speech_assets.voice.packs import Utterance
 from speech_assets.voice.pool import SpeechPool
 from speech_assets.voice.vq import retire_codes, train_quantizers
 
-CODE_VERSION = 2
+CODE_VERSION = 3
+FILL_STEPS = 20  # Steps whose vectors fill the codebooks.
 STALLED = 3
 """Exit status of a training that does not learn, so that a script can go on with another seed."""
 
@@ -55,15 +56,17 @@ class CodecTraining:
     revive_until: float = 0.6
     learning_rate: float = 6e-4
     warm_up_steps: int = 200
+    quantize_step: int = 1_000  # Until here the encoder learns without quantizing.
     mel_weight: float = 15.0
     linear_weight: float = 2.0
     feature_weight: float = 0.67
     average_decay: float = 0.999  # Of the moving average of weights that is written.
     save_every_s: float = 150.0
-    stalled_step: int = 1_500  # Where the mel loss must be below `stalled_mel`, else it ends.
-    stalled_mel: float = (
-        0.6  # One run stood at 0.75-0.95 for 2,000 steps; a healthy one has 0.24 at 3,000.
-    )
+    stalled_step: int = 2_500  # Where the mel loss must be below `stalled_mel`, else it ends.
+    # One run stood at 0.75-0.95 for 2,000 steps; a healthy one has 0.24 at 3,000.
+    stalled_mel: float = 0.6
+    # That run's vectors filled 1.4 of 8 dimensions in the end, a good codec's 2.6 to 3.8.
+    stalled_dimensions: float = 2.0
     seed: int = 1
 
     def snac_config(self) -> dict[str, object]:
@@ -148,6 +151,7 @@ class Trainer:
         self.codec_opt = self._optimizer(self.codec.named_parameters(), config.learning_rate)
         self.judge_opt = self._optimizer(self.judges.named_parameters(), config.learning_rate / 2)
         self.average = [p.detach().clone() for p in self.codec_params]
+        self.vectors: list[list[Tensor]] = [[] for _ in self.quantizers.quantizers]
         self.step, self.elapsed_s = 0, 0.0
         self.batch = torch.zeros(config.batch, 1, config.crop_samples, device=device)
         self.metrics: dict[str, Tensor] = {}
@@ -168,10 +172,13 @@ class Trainer:
         while self.elapsed_s < total_s and not (max_steps and self.step >= max_steps):
             share = self.elapsed_s / total_s
             self._set_rates(share)
-            self._advance(adversarial=share >= config.adversaries_from)
+            quantizing = self.step >= config.quantize_step
+            self._advance(adversarial=quantizing and share >= config.adversaries_from)
             self.step += 1
+            if config.quantize_step - FILL_STEPS < self.step <= config.quantize_step:
+                self._gather()
             if self.step % 10 == 0:
-                if self.step > 100 and share < config.revive_until:
+                if self.step > config.quantize_step + 100 and share < config.revive_until:
                     self.quantizers.revive()
                 if self.step % 100 == 0 and self.pool.take():
                     say(f"{self.pool.hours:.2f} h to train on")
@@ -195,11 +202,26 @@ class Trainer:
                 self.save("snapshot")
         self.save("final")
 
+    def _gather(self) -> None:
+        """Keep the step's vectors; with the last of them, fill the codebooks and quantize."""
+        for kept, quantizer in zip(self.vectors, self.quantizers.quantizers, strict=True):
+            kept.append(quantizer.latest.clone())
+        if self.step == self.config.quantize_step:
+            self.quantizers.fill([torch.cat(kept) for kept in self.vectors])
+            self.vectors = [[] for _ in self.quantizers.quantizers]
+            say(f"step {self.step}: codebooks filled, quantizing from here")
+
     def _check_learning(self, mel: float) -> None:
-        if self.step == self.config.stalled_step and mel > self.config.stalled_mel:
+        config = self.config
+        if self.step != config.stalled_step:
+            return
+        dimensions = self.quantizers.dimensions()
+        if mel > config.stalled_mel or min(dimensions) < config.stalled_dimensions:
+            filled = "/".join(f"{d:.1f}" for d in dimensions)
             raise StalledTraining(
-                f"step {self.step}: mel loss {mel:.3f}, above {self.config.stalled_mel} (seed "
-                f"{self.config.seed}): it does not learn"
+                f"step {self.step}: mel loss {mel:.3f} (at most {config.stalled_mel}), dimensions "
+                f"{filled} (at least {config.stalled_dimensions}), seed {config.seed}: it does not "
+                "learn"
             )
 
     def profile(self) -> None:
@@ -299,8 +321,8 @@ class Trainer:
         self.average = [t.to(self.device) for t in whole["average"]]
         self.step, self.elapsed_s = whole["step"], whole["elapsed_s"]
         self.history = whole["history"]
-        for quantizer in self.quantizers.quantizers:
-            quantizer.filled = True
+        if self.step >= self.config.quantize_step:
+            self.quantizers.quantizing.fill_(1.0)
         say(f"going on from step {self.step}, {self.elapsed_s:.0f} s")
 
     def _optimizer(self, named, learning_rate: float) -> torch.optim.AdamW:
@@ -365,15 +387,15 @@ class Trainer:
 
     def _train_step(self, adversarial: bool) -> None:
         config, x = self.config, self.batch
-        self.quantizers.commitment.clear()
-        self.quantizers.codebook.clear()
+        self.quantizers.clear()
         with self._autocast():
             made, _ = self.codec(x)
         target, made = x[:, 0], made.float()[:, 0]
         mel, linear = self.spectral(target, made)
         quantizing = self.quantizers.loss()
         loss = config.mel_weight * mel + config.linear_weight * linear + quantizing
-        self.metrics = {"mel": mel, "linear": linear, "vq": quantizing}
+        spread = torch.stack(self.quantizers.spread).sum()
+        self.metrics = {"mel": mel, "linear": linear, "vq": quantizing, "spread": spread}
         if adversarial:
             edge = (config.crop_samples - config.judged_samples) // 2
             middle = slice(edge, edge + config.judged_samples)

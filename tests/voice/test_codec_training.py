@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 from speech_assets.voice.packs import Utterance, write_pack  # noqa: E402
 from speech_assets.work.voice_codec import STALLED, main  # noqa: E402
 
-SMALL = "--device cpu --encoder-dim 4 --decoder-dim 32 --live-codes 32 --batch 2"
+SMALL = "--device cpu --encoder-dim 4 --decoder-dim 32 --live-codes 32 --batch 2 --quantize-step 1"
 SHORT = "--crop-samples 4096 --judged-samples 2048 --minutes 9 --steps"
 
 
