@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from speech_assets.errors import ConfigError, SpeechAssetsError
+from speech_assets.voice.tables import codec_table, speech_table
 
 ROOT = Path(__file__).parent.parent
 PUBLISHED = ROOT / "results"
@@ -170,7 +171,7 @@ def read_result(path: Path) -> dict[str, Any]:
 def published(kind: str) -> list[dict[str, Any]]:
     """Published results of a kind: the newest of each device and name."""
     newest: dict[Path, Path] = {}
-    for path in sorted((PUBLISHED / kind).glob("*/*/*.json")):
+    for path in sorted((PUBLISHED / _slug(kind)).glob("*/*/*.json")):
         newest[path.parent] = path
     return [read_result(path) for path in newest.values()]
 
@@ -247,7 +248,11 @@ def tokenize_table() -> str:
     return "\n".join(lines) if len(lines) > 2 else "No result is published yet."
 
 
-TABLES: dict[str, Callable[[], str]] = {"tokenize": tokenize_table}
+TABLES: dict[str, Callable[[], str]] = {
+    "tokenize": tokenize_table,
+    "voice-codec": lambda: codec_table(published("voice_codec")),
+    "voice-speech": lambda: speech_table(published("voice_speech")),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

