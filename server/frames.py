@@ -33,11 +33,25 @@ LATENTS_PER_FRAME = len(SLOTS_OF_LEVEL[-1])
 SAMPLES_PER_FRAME = SAMPLES_PER_LATENT * LATENTS_PER_FRAME
 FRAMES_PER_S = SAMPLE_RATE_HZ / SAMPLES_PER_FRAME
 REALTIME_TOKENS_PER_S = FRAMES_PER_S * TOKENS_PER_FRAME
+# Of each latent of a frame, the slot that completes it: the last of the slots of its codes.
+_LAST_SLOT_OF_LATENT = [
+    max(slots[latent * len(slots) // LATENTS_PER_FRAME] for slots in SLOTS_OF_LEVEL)
+    for latent in range(LATENTS_PER_FRAME)
+]
+_LATENTS_OF_REST = [
+    sum(last < tokens for last in _LAST_SLOT_OF_LATENT) for tokens in range(TOKENS_PER_FRAME)
+]
 
 
 def frame_count(sample_count: int) -> int:
     """Frames that hold `sample_count` samples: SNAC pads a clip with zeros to whole frames."""
     return -(-sample_count // SAMPLES_PER_FRAME)
+
+
+def latents_ready(token_count: int) -> int:
+    """Latents (512 samples each) whose codes are all among an utterance's first `token_count`."""
+    whole, rest = divmod(token_count, TOKENS_PER_FRAME)
+    return whole * LATENTS_PER_FRAME + _LATENTS_OF_REST[rest]
 
 
 def slots_from_levels(levels: Sequence[NDArray[np.integer]]) -> NDArray[np.uint16]:
