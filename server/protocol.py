@@ -11,6 +11,7 @@ import uuid
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import from_json
 
 from server.errors import ServerError
 
@@ -237,20 +238,27 @@ def parse_body(data: bytes) -> SpeechBody:
         raise _refusal(error, SpeechBody) from error
 
 
-def parse_message(kind: str, text: str) -> ClientMessage:
-    """The message of type `kind` that `text` holds as JSON.
+def parse_message(text: str) -> ClientMessage:
+    """The message that `text` holds as JSON.
 
     Raises:
-        RequestError: there is no such type, or a field is wrong.
+        RequestError: it is not JSON, there is no such type, or a field is wrong.
     """
-    if kind not in MESSAGES:
+    try:
+        message = from_json(text)
+    except ValueError as error:
+        raise RequestError(f"the message is not JSON: {error}", code="invalid_json") from error
+    if not isinstance(message, dict):
+        raise RequestError("a message must be a JSON object", code="invalid_json")
+    kind = message.get("type")
+    if not isinstance(kind, str) or kind not in MESSAGES:
         raise RequestError(
             f"unknown message type {kind!r}; send {_any_of(tuple(MESSAGES))}",
             param="type",
             code="unknown_message",
         )
     try:
-        return MESSAGES[kind].model_validate_json(text)
+        return MESSAGES[kind].model_validate(message)
     except ValidationError as error:
         raise _refusal(error, MESSAGES[kind]) from error
 

@@ -1,0 +1,206 @@
+"""The process from its start to its exit: load, tell that it is ready, serve, drain, end.
+
+The port is taken and `/ready` answers 503 while the model loads on a thread of its own. A signal or
+the end of standard input stops the server: what has begun is finished, new speech is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import uvloop
+
+from server.app import create_app
+from server.errors import ConfigurationError, ServerError, WeightsError
+from server.listening import PortError, http_server, listen, url_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import uvicorn
+
+    from server.serving import Model, Serving
+
+EXIT_DRAINED = 0
+EXIT_CONFIGURATION = 2
+EXIT_WEIGHTS = 3
+EXIT_PORT = 4
+EXIT_ENGINE = 5
+
+DRAIN_S = 30.0  # For streams that have begun, after a signal.
+ABANDONED_S = 5.0  # For everything, when whoever started us is gone.
+_LOOK_EVERY_S = 0.1
+
+_LOG = logging.getLogger("server")
+
+
+@dataclass(slots=True)
+class Lifecycle:
+    """One run of the server. `load` gives the model, warm; it is called on another thread."""
+
+    serving: Serving
+    load: Callable[[], Model]
+    host: str
+    port: int
+    exit_on_stdin_eof: bool = False
+    _stop: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _drain_until_s: float = field(default=0.0, init=False)
+
+    def run(self) -> int:
+        """Serve until something ends it; the exit code that its end deserves."""
+        # Standard output belongs to the ready line; libraries that print have standard error.
+        sys.stdout.flush()
+        ready_line = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
+        try:
+            listener = listen(self.host, self.port)
+        except PortError as error:
+            _LOG.error("%s", error)
+            return EXIT_PORT
+        with listener, ready_line, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(self._serve(listener, ready_line))
+
+    async def _serve(self, listener: Any, ready_line: Any) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._signalled, number)
+        if self.exit_on_stdin_eof:
+            threading.Thread(
+                target=_watch_stdin, args=(loop, self._abandoned), name="lifeline", daemon=True
+            ).start()
+        server = http_server(create_app(self.serving))
+        serving = asyncio.create_task(server.serve([listener]), name="http")
+        loading = self._start_loading(loop)
+        stopping = asyncio.create_task(self._stop.wait())
+        await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if not loading.done():
+            _LOG.info("stopped while loading")
+            await self._end_http(server, serving)
+            # The loading thread cannot be stopped.
+            _exit_now(EXIT_DRAINED)
+        if error := loading.exception():
+            await self._end_http(server, serving)
+            return _exit_code(error)
+        model = loading.result()
+        self.serving.loaded(model)
+        line = {
+            "event": "ready",
+            "url": url_of(listener),
+            "preset": model.names[0],
+            "config_sha256": model.config["config_sha256"],
+            "pid": os.getpid(),
+        }
+        print(json.dumps(line), file=ready_line, flush=True)
+        code = await self._until_stopped(model)
+        await self._drain()
+        await self._end_http(server, serving)
+        await asyncio.to_thread(model.service.close)
+        return code
+
+    def _start_loading(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Model]:
+        loading: asyncio.Future[Model] = loop.create_future()
+
+        def load() -> None:
+            try:
+                model = self.load()
+            # Whatever it is, the process must end with it: BaseException also of a library's exit.
+            except BaseException as error:
+                loop.call_soon_threadsafe(loading.set_exception, error)
+            else:
+                loop.call_soon_threadsafe(loading.set_result, model)
+
+        # Not an executor's thread: the interpreter would wait for it at its end.
+        threading.Thread(target=load, name="load", daemon=True).start()
+        return loading
+
+    async def _until_stopped(self, model: Model) -> int:
+        """Wait for a signal or the engine's end; the exit code."""
+        while not self._stop.is_set():
+            if model.service.health().status == "failed":
+                _LOG.error("the engine has died; ending")
+                self.serving.state = "failed"
+                self._drain_until_s = time.monotonic() + ABANDONED_S
+                return EXIT_ENGINE
+            try:
+                await asyncio.wait_for(self._stop.wait(), _LOOK_EVERY_S)
+            except TimeoutError:
+                continue
+        self.serving.state = "draining"
+        return EXIT_DRAINED
+
+    async def _drain(self) -> None:
+        """Wait until what has begun is delivered, or until time is up."""
+        for session in list(self.serving.sessions):
+            session.drain()
+        while self.serving.open_deliveries or self.serving.sessions:
+            if time.monotonic() > self._drain_until_s:
+                _LOG.warning(
+                    "ending with %d streams and %d sockets unfinished",
+                    self.serving.open_deliveries,
+                    len(self.serving.sessions),
+                )
+                return
+            await asyncio.sleep(_LOOK_EVERY_S / 2)
+
+    async def _end_http(self, server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
+        server.should_exit = True
+        await serving
+
+    def _signalled(self, number: int) -> None:
+        if self._stop.is_set():
+            # A second Ctrl-C means at once.
+            self._drain_until_s = 0.0
+            return
+        _LOG.info("%s: draining for at most %g s", signal.Signals(number).name, DRAIN_S)
+        self._drain_until_s = time.monotonic() + DRAIN_S
+        self._stop.set()
+
+    def _abandoned(self) -> None:
+        self._drain_until_s = 0.0
+        self._stop.set()
+
+
+def _watch_stdin(loop: asyncio.AbstractEventLoop, abandoned: Callable[[], None]) -> None:
+    """End the process when standard input does: whoever started it is gone."""
+    try:
+        while os.read(0, 4_096):
+            pass
+    except OSError:
+        pass  # A standard input that cannot be read is as good as closed.
+    _LOG.info("standard input has ended; ending")
+    loop.call_soon_threadsafe(abandoned)
+    time.sleep(ABANDONED_S)
+    # Something holds on: the loop, a library, the engine.
+    _exit_now(EXIT_DRAINED)
+
+
+def _exit_now(code: int) -> None:
+    """End this process and its children without asking anything of its threads."""
+    for children in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for pid in children.read_text(encoding="ascii").split():
+                os.kill(int(pid), signal.SIGKILL)
+    logging.shutdown()
+    os._exit(code)
+
+
+def _exit_code(error: BaseException) -> int:
+    """Log why the model did not load; the code that says so."""
+    if isinstance(error, ServerError):
+        _LOG.error("%s", error)
+        if isinstance(error, ConfigurationError):
+            return EXIT_CONFIGURATION
+        return EXIT_WEIGHTS if isinstance(error, WeightsError) else EXIT_ENGINE
+    _LOG.error("the model did not load", exc_info=error)
+    return EXIT_ENGINE
