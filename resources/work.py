@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from resources.errors import WorkError
 
@@ -43,7 +43,7 @@ class WorkProcess:
 
     def __post_init__(self) -> None:
         self._pump = threading.Thread(
-            target=_pump, args=(self.process, self.tail), name="work-output", daemon=True
+            target=pump, args=(self.process.stdout, self.tail), name="work-output", daemon=True
         )
         self._pump.start()
 
@@ -57,7 +57,7 @@ class WorkProcess:
         if code == 0:
             return
         # What it said last may still be in the pipe, which a child of it can hold open.
-        _end_group(self.process)
+        end_group(self.process)
         self.drain()
         how = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
         if code == -signal.SIGKILL:
@@ -95,10 +95,10 @@ def running(
         process.wait()
     finally:
         try:
-            _stop(process)
+            stop(process)
         finally:
             # Also when a second Ctrl-C cuts the wait for a clean end short.
-            _end_group(process)
+            end_group(process)
         work.drain()
         for stream in (process.stdin, process.stdout):
             if stream is not None:
@@ -106,13 +106,12 @@ def running(
                     stream.close()
 
 
-def _pump(process: subprocess.Popen[bytes], tail: collections.deque[str]) -> None:
+def pump(output: IO[bytes], tail: collections.deque[str]) -> None:
     """Hand the output on and remember its end; a pipe that nobody reads would block the writer."""
-    assert process.stdout is not None
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     rest = ""
     # Unbuffered: a progress bar ends its lines with a carriage return.
-    while data := os.read(process.stdout.fileno(), 65_536):
+    while data := os.read(output.fileno(), 65_536):
         text = decoder.decode(data)
         # Whoever read our own output may be gone (`| head`); the process must not wait for that.
         with contextlib.suppress(OSError, ValueError):
@@ -125,7 +124,8 @@ def _pump(process: subprocess.Popen[bytes], tail: collections.deque[str]) -> Non
         tail.append(rest)
 
 
-def _stop(process: subprocess.Popen[Any]) -> None:
+def stop(process: subprocess.Popen[Any]) -> None:
+    """Ask the process to end, and wait; it may still be there when patience has run out."""
     for signal_number, patience_s in zip(
         (signal.SIGINT, signal.SIGTERM), STOP_AFTER_S, strict=True
     ):
@@ -136,7 +136,7 @@ def _stop(process: subprocess.Popen[Any]) -> None:
             process.wait(patience_s)
 
 
-def _end_group(process: subprocess.Popen[Any]) -> None:
+def end_group(process: subprocess.Popen[Any]) -> None:
     """Kill what is left of the process' group, which lives on while a child of its leader does."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
