@@ -13,3 +13,7 @@ class ConfigurationError(ServerError):
 
 class WeightsError(ServerError):
     """Weights are missing, unreadable or not what they claim to be."""
+
+
+class EngineDiedError(ServerError):
+    """The engine stopped for good; what it ran is lost."""

