@@ -11,7 +11,7 @@ import importlib.util
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,10 +74,11 @@ class Dnsmos:
         return Quality(*(float(v) for v in np.mean(rows, 0)))
 
     def _window(self, audio: NDArray[np.float32]) -> tuple[float, float, float, float]:
-        signal, noise, overall = self._rating.run(None, {"input_1": audio[None]})[0][0]
+        rated: Any = self._rating.run(None, {"input_1": audio[None]})
+        signal, noise, overall = rated[0][0]
         spectrogram = mel_spectrogram(audio[:-_FFT_HOP])[None]
-        p808 = self._p808.run(None, {"input_1": spectrogram})[0][0][0]
-        return _OVERALL(overall), _SIGNAL(signal), _NOISE(noise), float(p808)
+        opinion: Any = self._p808.run(None, {"input_1": spectrogram})
+        return _OVERALL(overall), _SIGNAL(signal), _NOISE(noise), float(opinion[0][0][0])
 
 
 def mel_spectrogram(audio: NDArray[np.float32]) -> NDArray[np.float32]:
