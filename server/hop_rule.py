@@ -1,0 +1,123 @@
+"""How long a stream's next row is, and when it is ready: the hop rule."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from server import frames
+from server.plan import HOPS, PlannerConfig
+
+if TYPE_CHECKING:
+    from server.pace import Pace
+
+_LATENTS = frames.LATENTS_PER_FRAME
+_FRAME_S = frames.SAMPLES_PER_FRAME / frames.SAMPLE_RATE_HZ
+_LATENT_S = frames.SAMPLES_PER_LATENT / frames.SAMPLE_RATE_HZ
+_WINDOW_RIGHT = 8  # codec_decoder.WINDOW_RIGHT_FRAMES in latents: a window has no other context
+_FIRST_PIECE = 2  # latents of the first lead-in row: 43 ms, so that something is sent early
+_LOOK_AGAIN_S = 0.1  # A plan to wait is checked as often: the pace may have changed.
+_NEVER = 1 << 62
+# Tokens of a frame after which so many of its latents are known.
+_TOKENS_OF_LATENTS = [
+    next(n for n in range(frames.TOKENS_PER_FRAME) if frames.latents_ready(n) >= latents)
+    for latents in range(_LATENTS)
+]
+
+
+@dataclass(slots=True)
+class StreamState:
+    """What the planner knows of a stream."""
+
+    name: str
+    epoch: int
+    lead_in: bool
+    tokens: int = 0
+    ended: bool = False
+    next: int = 0  # first latent that is not planned
+    spoken: bool = False  # the first chunk is planned
+    first_chunk: int = 0  # its latents, once they are chosen
+    in_flight: int = 0  # latents planned and not delivered
+    dry_s: float = -math.inf  # when the player runs dry, by what it was sent
+    ready_s: float | None = None  # since when a row is ready
+    # Nothing changes for the stream before it has so many tokens, or before this time.
+    due_tokens: int = 0
+    due_s: float = math.inf
+
+    @property
+    def whole(self) -> int:
+        """Latents of whole frames: an incomplete frame is dropped at the end, so never emitted."""
+        return self.tokens // frames.TOKENS_PER_FRAME * _LATENTS
+
+    @property
+    def known(self) -> int:
+        """Latents with all their codes."""
+        return self.whole if self.ended else frames.latents_ready(self.tokens)
+
+    def slack_s(self, now: float) -> float:
+        """How long the player can go on with what was sent and what is being decoded."""
+        return max(self.dry_s, now) + self.in_flight * _LATENT_S - now
+
+
+class HopRule:
+    """Chooses a stream's next row: the longest hop that the player can wait for."""
+
+    def __init__(self, config: PlannerConfig) -> None:
+        window = config.form == "window"
+        self._steady = _WINDOW_RIGHT if window else config.steady_right
+        self._first = _WINDOW_RIGHT if window else config.first_right
+        self._lead_in = _WINDOW_RIGHT if window else config.lead_in_right
+        self._first_piece = _LATENTS if window else _FIRST_PIECE
+        self._largest = config.largest_hop * _LATENTS
+        self._first_chunk_frames = config.first_chunk_frames
+        # Full context first; only the shortest hop ever goes without, and only if it must.
+        self._choices = [
+            (hop * _LATENTS, self._steady) for hop in HOPS if hop <= config.largest_hop
+        ]
+        self._choices.append((_LATENTS, self._first))
+
+    def next_latents(self, stream: StreamState, now: float, pace: Pace) -> int:
+        """Latents of the stream's next row if it is ready, else 0, and then when to look again."""
+        left = stream.whole - stream.next
+        if stream.ended:
+            stream.due_tokens, stream.due_s = (0 if left > 0 else _NEVER), math.inf
+            return max(0, min(left, self._largest))
+        span = stream.known - stream.next
+        if stream.lead_in:
+            piece = _LATENTS if stream.next else self._first_piece
+            latents = min(span - self._lead_in, left, self._largest)
+            if latents >= piece:
+                return latents - latents % piece if stream.next else min(latents, _LATENTS)
+            return _wait_for(stream, piece + self._lead_in, math.inf)
+        if not stream.spoken:
+            latents = self._first_chunk(stream, pace)
+            if min(span - self._first, left) >= latents:
+                return latents
+            return _wait_for(stream, latents + self._first, math.inf)
+        spare_s = stream.slack_s(now) - pace.jitter_s
+        for latents, right in self._choices:
+            missing = max(0, latents + right - span)
+            wait_s = missing / _LATENTS * pace.frame_s
+            if not missing and left >= latents:
+                return latents
+            if wait_s <= spare_s:
+                spare_s = min(spare_s - wait_s, _LOOK_AGAIN_S)
+                return _wait_for(stream, latents + right, now + spare_s)
+        return _wait_for(stream, _LATENTS + self._first, math.inf)
+
+    def _first_chunk(self, stream: StreamState, pace: Pace) -> int:
+        """Latents of the first chunk, chosen once a stream: the row after it must come in time."""
+        if not stream.first_chunk:
+            wait_s = pace.frame_s * (1 + (self._steady - self._first) / _LATENTS) + pace.jitter_s
+            count = self._first_chunk_frames or min(4, math.ceil(wait_s / _FRAME_S))
+            stream.first_chunk = min(count * _LATENTS, self._largest)
+        return stream.first_chunk
+
+
+def _wait_for(stream: StreamState, span: int, due_s: float) -> int:
+    """Look at the stream again when it has `span` latents from its next one on, or at `due_s`."""
+    whole, rest = divmod(stream.next + span, _LATENTS)
+    stream.due_tokens = whole * frames.TOKENS_PER_FRAME + _TOKENS_OF_LATENTS[rest]
+    stream.due_s, stream.ready_s = due_s, None
+    return 0
