@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 EXPANDED = "model.safetensors"
+NOT_EXPANDED = (MANIFEST, WEIGHTS, "figures.json")
 LOCK_WAIT_S = 120.0
 """For another process to expand the same checkpoint; it takes a second or two."""
 
@@ -123,11 +124,11 @@ def _faults(target: Path, folder: Path, manifest: Mapping[str, PackedTensor]) ->
 
 
 def _companions(folder: Path) -> list[Path]:
-    """Files that go into the expansion as they are."""
+    """Files that go into the expansion as they are; pages and records of training do not."""
     return sorted(
         path
         for path in folder.iterdir()
-        if path.is_file() and path.name not in (MANIFEST, WEIGHTS) and path.suffix != ".md"
+        if path.is_file() and path.name not in NOT_EXPANDED and path.suffix != ".md"
     )
 
 

@@ -1,15 +1,11 @@
-"""Write a trained voice as it ships, or as others load it.
+"""Write a trained voice as it ships, or as others load it, each with its model card.
 
-    python -m speech_assets.work.voice_export --lm DIR --out DIR [--plain]
-    python -m speech_assets.work.voice_export --codec DIR --out DIR
-
---lm: what `voice_lm` wrote (``compact.safetensors``, ``config.json``, ``layout.json``), or a
-checkpoint of transformers with a ``layout.json``. --out gets ``config.json``, ``layout.json``,
-``generation_config.json`` and int8 weights, which the server expands at first use; with --plain
+--lm: what `voice_lm` wrote, or a checkpoint of transformers with a ``layout.json``. Packed (its
+default) means int8 weights, which the server expands at first use; plain means one
 ``model.safetensors`` (float16, every id a row), which transformers and vLLM load as it is.
-
---codec: a folder of `SNAC.from_pretrained`. --out gets its decoder in int8; encoder and quantizers
-stay float16, so that codes are the same. Runs on a CPU in seconds.
+--codec: a folder of `SNAC.from_pretrained`. Plain (its default) means as it is; packed means its
+decoder in int8, with encoder and quantizers in float16, so that codes stay the same. Runs on a CPU
+in seconds.
 """
 
 from __future__ import annotations
@@ -17,59 +13,89 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from speech_assets.voice.export import EMBEDDING, expand_rows
+from server.codec import read_identity
+from speech_assets.errors import ConfigError
+from speech_assets.voice.card import CARD, FIGURES, codec_card, lm_card
+from speech_assets.voice.export import expand_rows
 from speech_assets.voice.layout import LAYOUT_FILE, read_layout
 from speech_assets.voice.packed import pack
-from speech_assets.work.voice_codec import say, write_json
+from speech_assets.work import worker
+from speech_assets.work.voice_codec import write_json
+from speech_assets.work.voice_samples import lm_name, load_lm
 
+CODEC_WEIGHTS = "pytorch_model.bin"
 CODEC_KEPT = ("encoder.", "quantizer.")
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Export what the command line names; 0 when written."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+def main() -> None:
+    """Entry point of `python -m speech_assets.work.voice_export`."""
+    worker.run(export, argument_parser())
+
+
+def argument_parser() -> argparse.ArgumentParser:
+    """Arguments of the command."""
+    parser = worker.argument_parser("voice_export", __doc__ or "")
     given = parser.add_mutually_exclusive_group(required=True)
     given.add_argument("--lm", type=Path, metavar="DIR")
     given.add_argument("--codec", type=Path, metavar="DIR")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--plain", action="store_true", help="float16 weights, not packed")
-    args = parser.parse_args(argv)
-    if args.lm:
-        export(args.lm, args.out, plain=args.plain)
-    elif args.plain:
-        parser.error("--plain is for --lm; a codec's folder is plain already")
-    else:
-        export_codec(args.codec, args.out)
-    return 0
+    parser.add_argument("--form", choices=("packed", "plain"), help="of the weights")
+    parser.add_argument("--text-facts", type=Path, metavar="FILE", help="texts.json of its corpus")
+    return parser
 
 
-def export(lm: Path, out: Path, *, plain: bool = False) -> None:
-    """Write the checkpoint of the folder `lm` to `out`, weights last.
+def export(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
+    """Export what the command line names.
 
     Raises:
-        ValueError: weights, layout and config of `lm` do not belong together.
+        ConfigError: files of the folder are missing or do not belong together.
+    """
+    out: Path = arguments.out
+    texts = _read(arguments.text_facts) if arguments.text_facts else None
+    if arguments.lm:
+        write_lm(arguments.lm, out, plain=arguments.form == "plain")
+        name = lm_name(arguments.lm, load_lm(arguments.lm, torch.device("cpu"))[0])
+        model, layout = (_read(arguments.lm / file) for file in ("config.json", LAYOUT_FILE))
+        _write_card(arguments.lm, out, lambda f: lm_card(name, f, model, layout, texts))
+    else:
+        write_codec(arguments.codec, out, packed=arguments.form == "packed")
+        name = read_identity(arguments.codec).name
+        _write_card(arguments.codec, out, lambda f: codec_card(name, f, texts))
+    size = sum(path.stat().st_size for path in out.iterdir() if path.is_file())
+    reporter.result("exported", name=name, megabytes=size / 1e6)
+
+
+def write_lm(lm: Path, out: Path, *, plain: bool = False) -> None:
+    """Write the language model of the folder `lm` to `out`, weights last.
+
+    Raises:
+        ConfigError: weights, layout and config of `lm` do not belong together.
     """
     layout = read_layout(lm)
-    config = json.loads((lm / "config.json").read_text("utf-8"))
+    config = _read(lm / "config.json")
     if config["vocab_size"] != layout.vocab_size:
-        raise ValueError(
+        raise ConfigError(
             f"{lm}: config.json has a vocabulary of {config['vocab_size']}, "
-            f"{LAYOUT_FILE} of {layout.vocab_size}"
+            f"{LAYOUT_FILE} of {layout.vocab_size}; take both from one training"
         )
-    said = json.loads((lm / LAYOUT_FILE).read_text("utf-8"))
+    said = _read(lm / LAYOUT_FILE)
     compact = lm / "compact.safetensors"
-    state = (
-        expand_rows(load_file(compact), layout)
-        if compact.exists()
-        else load_file(lm / "model.safetensors")
-    )
+    try:
+        state = (
+            expand_rows(load_file(compact), layout)
+            if compact.exists()
+            else load_file(lm / "model.safetensors")
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{lm}: {error}") from error
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "config.json", config)
     shutil.copyfile(lm / LAYOUT_FILE, out / LAYOUT_FILE)
@@ -87,26 +113,57 @@ def export(lm: Path, out: Path, *, plain: bool = False) -> None:
     temporary = out / "model.part"
     save_file(state, temporary, metadata={"format": "pt"})
     temporary.replace(out / "model.safetensors")
-    size = (out / "model.safetensors").stat().st_size / 1e6
-    say(f"{out}: {len(state[EMBEDDING])} ids, {size:.1f} MB")
 
 
-def export_codec(codec: Path, out: Path) -> None:
-    """Write the codec of the folder `codec` to `out` with its decoder in int8."""
-    state = torch.load(codec / "pytorch_model.bin", map_location="cpu", weights_only=True)
-    out.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(codec / "config.json", out / "config.json")
-    _pack(out, state, keep=CODEC_KEPT)
+def write_codec(codec: Path, out: Path, *, packed: bool = False) -> None:
+    """Write the codec of the folder `codec` to `out`, weights last.
+
+    Raises:
+        ConfigError: the folder is not one of `SNAC.from_pretrained`.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(codec / "config.json", out / "config.json")
+        if packed:
+            path = codec / CODEC_WEIGHTS
+            state = torch.load(path, map_location="cpu", weights_only=True)
+            _pack(out, state, keep=CODEC_KEPT)
+            return
+        temporary = out / f".{CODEC_WEIGHTS}.part"
+        shutil.copyfile(codec / CODEC_WEIGHTS, temporary)
+        temporary.replace(out / CODEC_WEIGHTS)
+    except OSError as error:
+        raise ConfigError(f"{codec}: not a folder of SNAC.from_pretrained ({error})") from error
 
 
 def _pack(out: Path, state: dict[str, Tensor], *, keep: tuple[str, ...] = ()) -> None:
-    packing = pack(out, {name: tensor.numpy() for name, tensor in state.items()}, keep=keep)
-    worst = min(packing.snr_db, key=lambda name: packing.snr_db[name])
-    say(
-        f"{out}: {packing.bytes / 1e6:.1f} MB in all; the matrix that int8 keeps least, {worst}, "
-        f"has {packing.snr_db[worst]:.1f} dB"
-    )
+    try:
+        pack(out, {name: tensor.numpy() for name, tensor in state.items()}, keep=keep)
+    except ValueError as error:
+        raise ConfigError(f"{out}: {error}") from error
+
+
+def _write_card(folder: Path, out: Path, render: Callable[[dict[str, Any]], str]) -> None:
+    """Write the card and its figures where the training recorded them; others have no card."""
+    if not (folder / FIGURES).exists():
+        return
+    figures = _read(folder / FIGURES)
+    try:
+        text = render(figures)
+    except (KeyError, IndexError) as error:
+        raise ConfigError(
+            f"{folder / FIGURES} has no {error}: it is not of this training; train again"
+        ) from error
+    write_json(out / FIGURES, figures)
+    (out / CARD).write_text(text, "utf-8")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: not readable as JSON ({error})") from error
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

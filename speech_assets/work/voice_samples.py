@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,6 @@ from speech_assets.voice.packs import SAMPLE_RATE_HZ, Utterance, read_packs
 from speech_assets.voice.texts import read_texts
 from speech_assets.work import worker
 from speech_assets.work.voice_codec import write_json
-
-HEAD_WIDTH = 64
 
 
 def main() -> None:
@@ -179,15 +178,17 @@ def load_lm(folder: Path, device: torch.device) -> tuple[SmallLlama, VoiceLayout
     compact = folder / "compact.safetensors"
     path = compact if compact.exists() else folder / "model.safetensors"
     state = {name: t.float() for name, t in load_file(path).items() if name != "lm_head.weight"}
-    rows, hidden = state["model.embed_tokens.weight"].shape
-    layers = 1 + max(int(n.split(".")[2]) for n in state if n.startswith("model.layers."))
+    config = json.loads((folder / "config.json").read_text("utf-8"))
     shape = LlamaShape(
-        vocab_size=rows,
-        hidden=hidden,
-        layers=layers,
-        heads=hidden // HEAD_WIDTH,
-        kv_heads=state["model.layers.0.self_attn.k_proj.weight"].shape[0] // HEAD_WIDTH,
-        feed_forward=state["model.layers.0.mlp.up_proj.weight"].shape[0],
+        vocab_size=len(state["model.embed_tokens.weight"]),
+        hidden=config["hidden_size"],
+        layers=config["num_hidden_layers"],
+        heads=config["num_attention_heads"],
+        kv_heads=config["num_key_value_heads"],
+        feed_forward=config["intermediate_size"],
+        max_positions=config["max_position_embeddings"],
+        rope_theta=config["rope_theta"],
+        norm_eps=config["rms_norm_eps"],
     )
     lm = SmallLlama(shape)
     lm.load_state_dict(state)

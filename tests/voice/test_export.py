@@ -11,13 +11,19 @@ from safetensors.torch import save_file  # noqa: E402
 
 from server.codec import load_codec  # noqa: E402
 from server.packed import plain_folder  # noqa: E402
+from speech_assets.errors import ConfigError  # noqa: E402
 from speech_assets.voice.export import EMBEDDING, expand_rows  # noqa: E402
 from speech_assets.voice.layout import VoiceLayout, read_layout  # noqa: E402
 from speech_assets.voice.llama import LlamaShape, SmallLlama  # noqa: E402
-from speech_assets.work.voice_export import export, main  # noqa: E402
+from speech_assets.work.voice_export import argument_parser, export, write_lm  # noqa: E402
+from speech_assets.work.worker import Reporter  # noqa: E402
 
 CODEC = Path(__file__).parents[2] / "server" / "embedded" / "codec"
 LAYOUT = VoiceLayout(live_codes=8)
+
+
+def run(*line: object) -> None:
+    export(argument_parser().parse_args([str(word) for word in line]), Reporter("test"))
 
 
 def small_lm() -> SmallLlama:
@@ -59,7 +65,7 @@ def test_transformers_loads_the_export_and_computes_what_was_trained(tmp_path):
     trained.mkdir()
     lm = small_lm()
     write_trained(trained, lm)
-    assert main(["--lm", str(trained), "--out", str(out), "--plain"]) == 0
+    run("--lm", trained, "--out", out, "--form", "plain")
     other, report = transformers.LlamaForCausalLM.from_pretrained(
         out, dtype=torch.float32, output_loading_info=True
     )
@@ -84,7 +90,7 @@ def test_a_packed_export_expands_to_a_model_that_says_what_was_trained(tmp_path)
     trained.mkdir()
     lm = small_lm()
     write_trained(trained, lm)
-    assert main(["--lm", str(trained), "--out", str(out)]) == 0
+    run("--lm", trained, "--out", out)
     assert not (out / "model.safetensors").exists()
     # The rows of dead codes, 7 x 4,088 of 28,736, are one.
     size = sum(path.stat().st_size for path in out.iterdir())
@@ -105,7 +111,7 @@ def test_a_packed_export_expands_to_a_model_that_says_what_was_trained(tmp_path)
 
 def test_a_packed_codec_gives_the_same_codes_and_nearly_the_same_audio(tmp_path):
     out = tmp_path / "out"
-    assert main(["--codec", str(CODEC), "--out", str(out)]) == 0
+    run("--codec", CODEC, "--out", out, "--form", "packed")
     whole, packed = load_codec(CODEC), load_codec(plain_folder(out, tmp_path / "cache"))
     time_s = np.arange(12_000) / 24_000
     samples = (0.3 * np.sin(2 * np.pi * 300 * time_s**1.5)).astype(np.float32)
@@ -118,16 +124,19 @@ def test_a_packed_codec_gives_the_same_codes_and_nearly_the_same_audio(tmp_path)
     assert size < 0.75 * (CODEC / "pytorch_model.bin").stat().st_size
 
 
-def test_a_codec_is_not_exported_plain(tmp_path):
-    with pytest.raises(SystemExit):
-        main(["--codec", str(CODEC), "--out", str(tmp_path / "out"), "--plain"])
-    assert not (tmp_path / "out").exists()
+def test_a_plain_codec_is_as_it_was_and_a_folder_that_is_none_is_refused(tmp_path):
+    run("--codec", CODEC, "--out", tmp_path / "out")
+    for name in ("config.json", "pytorch_model.bin"):
+        assert (tmp_path / "out" / name).read_bytes() == (CODEC / name).read_bytes()
+    assert not (tmp_path / "out" / "CARD.md").exists()  # Its training is not recorded beside it.
+    with pytest.raises(ConfigError, match=r"not a folder of SNAC\.from_pretrained"):
+        run("--codec", tmp_path, "--out", tmp_path / "other")
 
 
 def test_a_config_of_another_vocabulary_is_refused(tmp_path):
     write_trained(tmp_path, small_lm())
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "vocab_size": 100}))
-    with pytest.raises(ValueError, match="vocabulary of 100"):
-        export(tmp_path, tmp_path / "out")
+    with pytest.raises(ConfigError, match="vocabulary of 100"):
+        write_lm(tmp_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
