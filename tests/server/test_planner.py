@@ -194,7 +194,7 @@ def test_players_never_run_dry_while_generation_keeps_ahead(data) -> None:
         tick_frames=512 if batched else largest * count,
     )
     # Calls of one row pile up: a tick is a row a stream, two ticks take less than a frame.
-    decode_s = 0.002 if batched else 0.04 / count
+    decode_s = data.draw(st.sampled_from([0.002, 0.02])) if batched else 0.04 / count
     simulation = Simulation(config, decode_s)
     lengths = {}
     jitter = data.draw(st.lists(st.floats(0.5, 1.5), min_size=8, max_size=8))
@@ -223,6 +223,29 @@ def test_players_never_run_dry_while_generation_keeps_ahead(data) -> None:
     for name, player in simulation.players.items():
         assert not player.gaps_s, f"{name}: {player.gaps_s}"
         assert player.samples == 2_048 * (simulation.tokens[name] // 7)
+
+
+@pytest.mark.parametrize("longest_wait_ms", [0, 300])
+@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("decode_s", [0.002, 0.02])
+def test_no_pace_from_a_tenth_of_the_time_to_nearly_all_of_it_lets_a_player_run_dry(
+    decode_s: float, count: int, longest_wait_ms: float
+) -> None:
+    """Without the jitter allowance a third of these paces would."""
+    for percent in range(10, 94, 3):
+        step_s = percent / 100 * FRAME_S / 7
+        simulation = Simulation(PlannerConfig(longest_wait_ms=longest_wait_ms), decode_s)
+        simulation.planner.pace.stepped(step_s, 0)
+        simulation.planner.pace.delivered(6 * decode_s + step_s, 0)
+        names = [f"s{index}" for index in range(count)]
+        for name in names:
+            simulation.open(name)
+        for number in range(280):
+            simulation.step({name: 1 for i, name in enumerate(names) if number >= 5 * i}, step_s)
+        for name in names:
+            simulation.end(name)
+        simulation.finish()
+        assert not any(player.gaps_s for player in simulation.players.values()), percent
 
 
 def one_stream(
