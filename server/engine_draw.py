@@ -9,7 +9,9 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_HEAD = 512  # Columns that hold top_p = 0.9 of nearly every step; all are sorted only when needed.
+# Columns with less than this share of the best one's weight are sorted only when the others do not
+# hold top_p: of 4,097 columns of trained speech a few hundred are left.
+_FLOOR = np.float32(1e-4)
 
 
 def draw(
@@ -36,10 +38,10 @@ def draw(
 
 def _best(row: NDArray[np.float32], mass: float) -> NDArray[np.int64]:
     """Columns of the largest weights, largest first, enough of them to hold `mass`."""
-    if len(row) > 2 * _HEAD:
-        head = np.argpartition(row, -_HEAD)[-_HEAD:]
-        if float(row[head].sum(dtype=np.float64)) >= mass:
-            return head[np.argsort(-row[head], kind="stable")]
+    likely = np.flatnonzero(row > _FLOOR)  # The best column has weight 1.
+    values = row[likely]
+    if float(values.sum(dtype=np.float64)) >= mass:
+        return likely[np.argsort(-values, kind="stable")]
     best = np.argsort(-row, kind="stable")
     return best[: int(np.count_nonzero(row))]
 

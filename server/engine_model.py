@@ -20,7 +20,7 @@ from server.engine_rows import SampledRows
 from server.frames import TOKENS_PER_FRAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from torch import Tensor
     from vllm.config import VllmConfig
@@ -67,6 +67,7 @@ class SpeechLlamaForCausalLM(LlamaForCausalLM):
         )
         self.due_rows_only = vllm_config.device_config.device_type == "cpu"
         self.due: list[int] = []  # Slot of each row of the last logits, when `due_rows_only`.
+        self._heads: list[Callable[[Tensor], Tensor]] = []  # Of each slot, made at the first step.
         self.off_slot: Tensor  # Of slot and row, bool (7, rows).
         self.register_buffer("off_slot", torch.from_numpy(self.rows.off_slot()), persistent=False)
 
@@ -99,7 +100,7 @@ class SpeechLlamaForCausalLM(LlamaForCausalLM):
         Of shape (n, rows), those off their slot at -inf; on a CPU of shape (n, codes + 1), the rows
         of the slots that `due` then names, and end_of_speech.
         """
-        hidden, column = hidden_states[:, :-1], hidden_states[:, -1]
+        hidden, column = hidden_states[:, :-1].contiguous(), hidden_states[:, -1]
         weight = cast("Tensor", self.lm_head.weight)
         if self.due_rows_only:
             return self._due_logits(hidden, column.int().tolist(), weight)
@@ -108,11 +109,15 @@ class SpeechLlamaForCausalLM(LlamaForCausalLM):
 
     def _due_logits(self, hidden: Tensor, due: list[int], weight: Tensor) -> Tensor:
         codes, stop = self.rows.codes, self.rows.stop
+        if not self._heads:
+            from server.engine_cpu import slot_heads
+
+            self._heads = slot_heads(weight, codes)
         logits = hidden.new_full((len(due), codes + 1), float("-inf"))
         for slot in set(due):
             of_slot = [n for n, other in enumerate(due) if other == slot]
             part = hidden if len(of_slot) == len(due) else hidden[of_slot]
-            logits[of_slot, :codes] = F.linear(part, weight[slot * codes : (slot + 1) * codes])
+            logits[of_slot, :codes] = self._heads[slot](part)
             if slot == 0:
                 logits[of_slot, codes] = part @ weight[stop]
         self.due = due

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from server import engine_model
+from server import engine_cpu, engine_model
 from server.engine_sampler import SlotSampler
 
 EXTENSION = "server.engine_worker.SpeechWorker"
@@ -31,6 +31,7 @@ class SpeechWorker:
         if runner.model.due_rows_only:
             if version != 1:
                 raise ValueError("on a CPU the audio head needs VLLM_USE_V2_MODEL_RUNNER=0")
+            engine_cpu.use_fused_kernels(runner.model)
             runner.sampler = SlotSampler(runner, runner.model.rows)
         elif version != 2:  # Its sampler knows penalties by id only, of the whole vocabulary.
             raise ValueError("on a GPU the audio head needs VLLM_USE_V2_MODEL_RUNNER=1")
