@@ -1,0 +1,160 @@
+"""One utterance while it is made: its codes, its audio on the way out, and its times.
+
+Everything here runs on the engine's thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from server import frames
+from server.frames import SAMPLE_RATE_HZ, TOKENS_PER_FRAME
+from server.guards import Guard
+from server.lead_in import LeadIn
+from server.level import amplitude
+from server.speech import FinishReason, SpeechRequest, UtteranceReport
+from server.tail import Tail
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from server.frames import TokenLayout
+    from server.utterance import ServedUtterance
+
+_AUDIBLE = amplitude(-40.0)  # TTFS: the first 10 ms above it.
+_AUDIBLE_SAMPLES = SAMPLE_RATE_HZ // 100
+_FIRST_CODES = 512
+
+
+class CodeBuffer:
+    """Codes of one utterance from its token ids, frames kept whole.
+
+    An id of a slot that is not due is a misaligned stream: its frame is dropped, and all up to the
+    next id of slot 0. Only an engine that does not enforce the slot rule gives such ids.
+    """
+
+    def __init__(self, layout: TokenLayout) -> None:
+        self._base = layout.audio_base
+        self._codes = np.empty(_FIRST_CODES, np.uint16)
+        self._count = 0
+        self.misaligned_tokens = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def codes(self) -> NDArray[np.uint16]:
+        """The codes so far in slot order, uint16 of shape (tokens,)."""
+        return self._codes[: self._count]
+
+    def extend(self, token_ids: list[int]) -> None:
+        """Take the ids of one step."""
+        ids = np.array(token_ids, np.int64) - self._base
+        while len(ids):
+            slots = (self._count + np.arange(len(ids))) % TOKENS_PER_FRAME
+            codes = ids - frames.CODEBOOK_SIZE * slots
+            wrong = np.flatnonzero((codes < 0) | (codes >= frames.CODEBOOK_SIZE))
+            good = int(wrong[0]) if len(wrong) else len(ids)
+            self._append(codes[:good])
+            if not len(wrong):
+                return
+            # The frame that was begun is lost with the id that breaks it.
+            begun = self._count % TOKENS_PER_FRAME
+            self._count -= begun
+            ids = ids[good:]
+            starts = np.flatnonzero((ids >= 0) & (ids < frames.CODEBOOK_SIZE))
+            lost = int(starts[0]) if len(starts) else len(ids)
+            self.misaligned_tokens += begun + lost
+            ids = ids[lost:]
+
+    def _append(self, codes: NDArray[np.int64]) -> None:
+        end = self._count + len(codes)
+        if end > len(self._codes):
+            larger = np.empty(max(end, 2 * len(self._codes)), np.uint16)
+            larger[: self._count] = self.codes
+            self._codes = larger
+        self._codes[self._count : end] = codes
+        self._count = end
+
+
+@dataclass(slots=True)
+class StreamTimes:
+    """When an utterance's audio was handed over; seconds of the monotonic clock."""
+
+    asked_s: float
+    began_s: float
+    first_s: float | None = None
+    audible_s: float | None = None  # As a player without buffer plays it.
+    _dry_s: float = 0.0
+
+    def sent(self, samples: NDArray[np.int16], now: float) -> None:
+        """Samples were handed over."""
+        if self.first_s is None:
+            self.first_s = self._dry_s = now
+        starts_s = max(self._dry_s, now)
+        if self.audible_s is None:
+            power = np.square(samples, dtype=np.float64)
+            whole = len(power) // _AUDIBLE_SAMPLES
+            blocks = power[: whole * _AUDIBLE_SAMPLES].reshape(whole, _AUDIBLE_SAMPLES).mean(1)
+            loud = np.flatnonzero(blocks >= _AUDIBLE**2)
+            if len(loud):
+                self.audible_s = starts_s + int(loud[0]) * _AUDIBLE_SAMPLES / SAMPLE_RATE_HZ
+        self._dry_s = starts_s + len(samples) / SAMPLE_RATE_HZ
+
+
+class Stream:
+    """An utterance that is being generated."""
+
+    def __init__(
+        self,
+        request: SpeechRequest,
+        prompt_ids: list[int],
+        utterance: ServedUtterance,
+        layout: TokenLayout,
+        asked_s: float,
+        now: float,
+    ) -> None:
+        self.request, self.prompt_ids, self.utterance = request, prompt_ids, utterance
+        self.codes = CodeBuffer(layout)
+        self.lead_in = LeadIn(request.lead_in)
+        self.tail = Tail()
+        self.guard = Guard(len(request.text))
+        self.times = StreamTimes(asked_s, now)
+        self.output_tokens = 0
+        self.samples = 0
+        self.cut_samples = 0
+        self.reason: FinishReason | None = None  # Once nothing more is generated.
+        self.parked = False
+
+    @property
+    def name(self) -> str:
+        """The request's id, unique in the process."""
+        return self.request.id
+
+    def report(self, reason: FinishReason, now: float, error: str | None = None) -> UtteranceReport:
+        """How it went, now that it has ended."""
+        times, whole = self.times, len(self.codes) // TOKENS_PER_FRAME
+        made_s = whole * frames.SAMPLES_PER_FRAME / SAMPLE_RATE_HZ
+        return UtteranceReport(
+            finish_reason=reason,
+            frames=whole,
+            samples=self.samples,
+            trimmed_samples=self.lead_in.trimmed_samples
+            + self.tail.trimmed_samples
+            + self.cut_samples,
+            misaligned_tokens=self.codes.misaligned_tokens,
+            input_tokens=len(self.prompt_ids),
+            output_tokens=self.output_tokens,
+            ttfa_ms=_ms(times.first_s, times.asked_s),
+            ttfs_ms=_ms(times.audible_s, times.asked_s),
+            total_ms=(now - times.asked_s) * 1e3,
+            rtf=(now - times.began_s) / made_s if whole else None,
+            error=error,
+        )
+
+
+def _ms(then_s: float | None, from_s: float) -> float | None:
+    return None if then_s is None else (then_s - from_s) * 1e3
