@@ -102,9 +102,9 @@ class Planner:
             state.due_s = -math.inf
 
     def slack_s(self, stream: str, now: float) -> float:
-        """How long the stream's player can go on with what was sent and is being decoded."""
+        """How long the stream's player can go on with what it was sent; 0 of an unknown one."""
         state = self._streams.get(stream)
-        return 0.0 if state is None else state.slack_s(now)
+        return 0.0 if state is None else max(0.0, state.dry_s - now)
 
     def done(self, stream: str) -> bool:
         """Whether an ended stream has nothing left to plan or to deliver (or is not open)."""
