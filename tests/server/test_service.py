@@ -1,0 +1,221 @@
+"""The service on a real engine and the embedded codec: what streams is what one decode gives."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from conftest import CODEC
+from small_voice import write_small_voice
+
+from server.checkpoint import open_checkpoint
+from server.codec import load_codec
+from server.codec_decoder import CodecDecoder
+from server.engine import EngineSettings, Generation, Sampling, open_engine
+from server.frames import SAMPLES_PER_FRAME
+from server.metrics import Metrics
+from server.plan import PlannerConfig
+from server.service import EngineService
+from server.speech import BadRequestError, OverloadedError, SpeechRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from server.checkpoint import Checkpoint
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # vLLM's and torch's, of their own use.
+
+SETTINGS = EngineSettings(max_streams=4, max_model_len=512)
+SEEDS = range(1, 7)
+FRAMES = 12
+
+
+@dataclass(frozen=True)
+class Letters:
+    """A text front end whose phonemes are the text's own letters."""
+
+    checkpoint: Checkpoint
+
+    def encode(self, text: str, voice: str) -> list[int]:
+        layout = self.checkpoint.layout
+        ids = [layout.phoneme_base + layout.phonemes.index(c) for c in text if c in layout.phonemes]
+        if not ids:
+            raise ValueError(f"{text!r} has nothing to speak")
+        return layout.prompt(ids, voice)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> Checkpoint:
+    return open_checkpoint(write_small_voice(tmp_path_factory.mktemp("voice"), ends=False))
+
+
+def request(seed: int, *, text: str = "the same words", frames: int = FRAMES, name: str = ""):
+    sampling = Sampling(seed=seed, repetition_penalty=1.0, max_tokens=7 * frames)
+    return SpeechRequest(name or f"seed-{seed}", text, "heart", sampling, "keep")
+
+
+@pytest.fixture(scope="module")
+def one_shot(checkpoint) -> dict[int, np.ndarray]:
+    """What one decode of all its codes gives, by seed, in -1..1."""
+    engine = open_engine(checkpoint, SETTINGS)
+    tokens: dict[str, list[int]] = {}
+    try:
+        for seed in SEEDS:
+            asked = request(seed)
+            ids = Letters(checkpoint).encode(asked.text, asked.voice)
+            engine.add(Generation(asked.id, ids, asked.sampling))
+            while engine.busy:
+                for output in engine.step():
+                    tokens.setdefault(output.request_id, []).extend(output.token_ids)
+    finally:
+        engine.close()
+    decoder = CodecDecoder(load_codec(CODEC))
+    layout = checkpoint.layout
+    return {
+        seed: decoder.decode_utterance(layout.codes(tokens[f"seed-{seed}"]), seed) for seed in SEEDS
+    }
+
+
+@pytest.fixture(scope="module")
+def service(checkpoint, one_shot) -> Iterator[EngineService]:
+    def open_parts():
+        decoder = CodecDecoder(load_codec(CODEC))
+        decoder.warm_up()
+        return open_engine(checkpoint, SETTINGS), decoder
+
+    service = EngineService(
+        open_parts,
+        Letters(checkpoint),
+        checkpoint.layout,
+        PlannerConfig(),
+        Metrics(),
+        max_streams=4,
+        max_queue=2,
+        longest_wait_s=60,
+    )
+    yield service
+    service.close()
+
+
+async def spoken(service, asked, *, chunks: int | None = None):
+    """Audio, int16, and the report; cancelled after so many chunks if asked to."""
+    utterance = await service.speak(asked)
+    parts = []
+    async for chunk in utterance:
+        parts.append(np.frombuffer(chunk, "<i2"))
+        if len(parts) == chunks:
+            utterance.cancel()
+    return np.concatenate([np.zeros(0, np.int16), *parts]), utterance.report
+
+
+def assert_is_one_shot(audio: np.ndarray, whole: np.ndarray) -> None:
+    """Within the tolerance of rows cut before the codes to their right exist."""
+    expected = np.round(whole[: len(audio)] * 32_767)
+    difference = audio[:-192].astype(np.float64) - expected[:-192]  # 8 ms fade at the end
+    assert np.linalg.norm(difference) / np.linalg.norm(expected) < 4e-3
+    steady = slice(3 * SAMPLES_PER_FRAME, None)
+    assert np.linalg.norm(difference[steady]) / np.linalg.norm(expected[steady]) < 1e-3
+
+
+def test_streams_side_by_side_give_what_one_decode_gives(service, one_shot):
+    async def scenario():
+        return await asyncio.gather(*(spoken(service, request(seed)) for seed in list(SEEDS)[:4]))
+
+    for seed, (audio, report) in zip(SEEDS, asyncio.run(scenario()), strict=False):
+        assert report.finish_reason == "length"
+        assert report.frames == FRAMES
+        assert report.samples == len(audio)
+        assert report.samples + report.trimmed_samples == FRAMES * SAMPLES_PER_FRAME
+        assert report.misaligned_tokens == 0
+        assert report.output_tokens == 7 * FRAMES
+        assert 0 < report.ttfa_ms <= report.total_ms
+        assert_is_one_shot(audio, one_shot[seed])
+
+
+def test_a_cancelled_neighbour_changes_nothing(service, one_shot):
+    async def scenario():
+        return await asyncio.gather(
+            spoken(service, request(5)),
+            spoken(service, request(99, name="cancelled"), chunks=1),
+            spoken(service, request(6)),
+        )
+
+    whole, (_, cancelled), other = asyncio.run(scenario())
+    assert cancelled.finish_reason == "cancelled"
+    assert_is_one_shot(whole[0], one_shot[5])
+    assert_is_one_shot(other[0], one_shot[6])
+    assert service.health().active_streams == 0
+
+
+def test_more_requests_than_places_wait_and_more_than_that_are_told_to_come_again(service):
+    async def scenario():
+        asked = [request(seed, name=f"crowd-{seed}", frames=4) for seed in range(9)]
+        return await asyncio.gather(
+            *(spoken(service, one) for one in asked), return_exceptions=True
+        )
+
+    outcomes = asyncio.run(scenario())
+    refused = [o for o in outcomes if isinstance(o, OverloadedError)]
+    assert len(refused) == 3  # 4 places, 2 in the queue
+    assert all(o[1].finish_reason == "length" for o in outcomes if not isinstance(o, Exception))
+    assert service.health().queued == service.health().active_streams == 0
+
+
+def test_a_place_in_the_queue_is_given_up_with_its_request(service):
+    async def scenario():
+        talking = [
+            asyncio.create_task(spoken(service, request(s, name=f"talk-{s}"))) for s in range(4)
+        ]
+        while service.health().active_streams < 4:
+            await asyncio.sleep(0.01)
+        waiting = asyncio.create_task(service.speak(request(9, name="waiting")))
+        while service.health().queued < 1:
+            await asyncio.sleep(0.01)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        queued = service.health().queued
+        await asyncio.gather(*talking)
+        return queued, await spoken(service, request(1, name="after"))
+
+    queued, (_, report) = asyncio.run(scenario())
+    assert queued == 0
+    assert report.finish_reason == "length"
+
+
+def test_a_reader_that_takes_nothing_pauses_its_generation_and_loses_nothing(
+    service, one_shot, monkeypatch
+):
+    import server.engine_thread as engine_thread
+
+    monkeypatch.setattr(engine_thread, "PARK_S", 0.3)
+    monkeypatch.setattr(engine_thread, "RESUME_S", 0.1)
+
+    async def scenario():
+        utterance = await service.speak(request(2, name="stalls"))
+        while utterance.lead_s < 0.3:
+            await asyncio.sleep(0.01)
+        other = await spoken(service, request(3, name="flows"))
+        stalled_s = utterance.lead_s
+        parts = [np.frombuffer(chunk, "<i2") async for chunk in utterance]
+        return stalled_s, np.concatenate(parts), utterance.report, other
+
+    stalled_s, audio, report, (flowed, _) = asyncio.run(scenario())
+    assert stalled_s < 12 * SAMPLES_PER_FRAME / 24_000  # It did not run to its end.
+    assert report.finish_reason == "length"
+    assert report.frames == FRAMES
+    assert report.samples + report.trimmed_samples == FRAMES * SAMPLES_PER_FRAME
+    assert len(audio) == report.samples
+    assert_is_one_shot(flowed, one_shot[3])
+
+
+def test_a_text_with_nothing_to_speak_is_the_clients_fault(service):
+    with pytest.raises(BadRequestError, match="nothing to speak"):
+        asyncio.run(service.speak(request(1, text="0123", name="nothing")))
+
+
+def test_a_text_that_leaves_no_room_for_speech_is_the_clients_fault(service):
+    with pytest.raises(BadRequestError, match="send it in pieces"):
+        asyncio.run(service.speak(request(1, text="a" * 600, name="long")))
