@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from server.errors import WeightsError
 from server.frames import TokenLayout, read_layout
+from server.packed import plain_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,16 +40,18 @@ class Checkpoint:
         return 2 * self.layers * self.kv_heads * self.head_size * bytes_per_value
 
 
-def open_checkpoint(folder: Path) -> Checkpoint:
+def open_checkpoint(folder: Path, *, cache: Path | None = None) -> Checkpoint:
     """Check the checkpoint in `folder`: config.json, weights whole, layout within the vocabulary.
 
-    Reads headers only, no weights.
+    Packed weights are expanded first (`packed.plain_folder`, into `cache`); of others only headers
+    are read. The checkpoint's own folder is then the one that can be loaded.
 
     Raises:
         WeightsError: something is missing, cut short or contradicts another file.
     """
     if not folder.is_dir():
         raise WeightsError(f"{folder}: no such folder; give one that holds a checkpoint")
+    folder = plain_folder(folder, cache)
     config_path = folder / "config.json"
     config = _read_json(config_path)
     if config.get("model_type") != _MODEL_TYPE:

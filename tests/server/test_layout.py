@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from small_voice import LAYOUT, PHONEMES, write_layout, write_small_voice
@@ -13,10 +13,9 @@ from server.errors import WeightsError
 from server.frames import ORPHEUS, read_layout
 from speech_assets.voice.layout import VoiceLayout
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's and transformers', of their own use.
+
+EMBEDDED_VOICE = Path(__file__).parents[2] / "server" / "embedded" / "voice"
 
 
 @pytest.fixture
@@ -176,3 +175,11 @@ def test_weights_in_several_files_are_read_by_their_index(voice: Path) -> None:
     (voice / "b.safetensors").unlink()
     with pytest.raises(WeightsError, match=r"b\.safetensors: no such file"):
         open_checkpoint(voice)
+
+
+def test_a_packed_checkpoint_is_expanded_and_opened(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(EMBEDDED_VOICE, cache=tmp_path)
+    assert checkpoint.folder.parent == tmp_path
+    assert checkpoint.layout.front_end == "phonemes"
+    assert (checkpoint.folder / "model.safetensors").is_file()
+    assert checkpoint == open_checkpoint(EMBEDDED_VOICE, cache=tmp_path)
