@@ -116,7 +116,11 @@ class Planner:
         self._streams.pop(stream, None)
 
     def delivered(self, batch: PlannedBatch, now: float) -> list[bool]:
-        """A batch's samples are there: for each row, whether they are still wanted."""
+        """A batch's samples are there: for each row, whether they are still wanted.
+
+        Batches are delivered in the order in which they were planned. A row of the lead-in can
+        still end the lead-in that later rows of its own batch belong to.
+        """
         left = self._ticks[batch.tick] - 1
         self._ticks[batch.tick] = left
         if not left:
