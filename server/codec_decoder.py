@@ -99,12 +99,13 @@ class CodecDecoder:
     def warm_up(self) -> None:
         """Make ready all that `submit` can meet: capture the graphs, or run each hop once."""
         if self._captures:
-            self._graphs = GraphCatalogue(
-                {hop: staged_width(geometry) for hop, geometry in self._geometries.items()},
-                self.options.batch_sizes,
-                lambda hop, staged: self._pcm(hop, staged, _UNMASKED),
-                self.device,
-            )
+            with torch.cuda.device(self.device):
+                self._graphs = GraphCatalogue(
+                    {hop: staged_width(geometry) for hop, geometry in self._geometries.items()},
+                    self.options.batch_sizes,
+                    lambda hop, staged: self._pcm(hop, staged, _UNMASKED),
+                    self.device,
+                )
         frame = np.zeros(frames.TOKENS_PER_FRAME, np.uint16)
         row = DecodeRow(frame, 0, frames.LATENTS_PER_FRAME, frames.LATENTS_PER_FRAME, 0)
         for hop in self.options.hops:

@@ -83,6 +83,8 @@ class GraphCatalogue:
         }
         self._output = torch.empty(largest * longest, dtype=torch.int16, device=device)
         self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
+        # What was made so far (weights too) was made on other streams.
+        torch.cuda.synchronize(device)
         pool = None
         for hop, size in sorted(
             ((hop, size) for hop in widths for size in self._sizes), key=_work, reverse=True

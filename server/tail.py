@@ -72,6 +72,8 @@ class Tail:
 
     def due(self, slack_s: float, reserve_s: float) -> NDArray[np.int16]:
         """Held silence to send now, because the player can go on for `slack_s` only."""
+        if not len(self._held):  # As nearly always: this is asked of every stream, each step.
+            return self._held
         pieces = math.ceil((reserve_s - slack_s) / _PIECE_S)
         return self._take(max(0, pieces) * BLOCK_SAMPLES)
 
