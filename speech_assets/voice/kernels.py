@@ -14,6 +14,10 @@ matrix product.
 
 from __future__ import annotations
 
+# Triton's kernels are a language of their own, and a CPU's environment has no Triton to type them.
+# pyright: reportMissingImports=false, reportUntypedFunctionDecorator=false
+# pyright: reportMissingParameterType=false, reportIndexIssue=false, reportCallIssue=false
+# pyright: reportIncompatibleMethodOverride=false, reportAttributeAccessIssue=false
 import types
 
 import torch

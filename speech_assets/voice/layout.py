@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,8 +110,9 @@ class VoiceLayout:
 
 def read_layout(folder: Path) -> VoiceLayout:
     """The layout that a checkpoint's folder says it has."""
-    value = json.loads((folder / LAYOUT_FILE).read_text("utf-8"))
+    value: dict[str, Any] = json.loads((folder / LAYOUT_FILE).read_text("utf-8"))
     names = VoiceLayout.__dataclass_fields__
-    return VoiceLayout(
-        **{n: tuple(v) if isinstance(v, list) else v for n, v in value.items() if n in names}
-    )
+    given: dict[str, Any] = {name: value[name] for name in names if name in value}
+    for name in ("voices", "phonemes"):
+        given[name] = tuple(given[name])
+    return VoiceLayout(**given)

@@ -144,16 +144,26 @@ class Layer(nn.Module):
         return x + F.dropout(y, self.dropout, self.training)
 
 
+class Body(nn.Module):
+    """Embedding, layers and last norm, under the names of transformers."""
+
+    def __init__(self, shape: LlamaShape, dropout: float) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(shape.vocab_size, shape.hidden)
+        self.layers = nn.ModuleList(Layer(shape, dropout) for _ in range(shape.layers))
+        self.norm = Norm(shape.hidden, shape.norm_eps)
+
+
 class SmallLlama(nn.Module):
     """The model; its state dict is that of ``LlamaForCausalLM`` without the tied head."""
+
+    cos: Tensor
+    sin: Tensor
 
     def __init__(self, shape: LlamaShape, dropout: float = 0.0) -> None:
         super().__init__()
         self.shape, self.dropout = shape, dropout
-        self.model = nn.Module()
-        self.model.embed_tokens = nn.Embedding(shape.vocab_size, shape.hidden)
-        self.model.layers = nn.ModuleList(Layer(shape, dropout) for _ in range(shape.layers))
-        self.model.norm = Norm(shape.hidden, shape.norm_eps)
+        self.model = Body(shape, dropout)
         for p in self.parameters():
             if p.ndim > 1:
                 nn.init.normal_(p, std=0.02)

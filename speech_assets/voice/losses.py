@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 
 import numpy as np
@@ -90,6 +91,8 @@ class PeriodDiscriminator(nn.Module):
 class SpectrumDiscriminator(nn.Module):
     """Judges the complex spectrum of a waveform at one window."""
 
+    taper: Tensor
+
     def __init__(self, window: int, channels: int = 32) -> None:
         super().__init__()
         self.window = window
@@ -131,7 +134,7 @@ Judgement = list[tuple[Tensor, list[Tensor]]]
 
 def judge_loss(real: Judgement, made: Judgement) -> Tensor:
     """Least-squares loss of the discriminators: real to 1, made to 0."""
-    return sum(
+    return _added(
         (1 - r.float()).square().mean() + m.float().square().mean()
         for (r, _), (m, _) in zip(real, made, strict=True)
     )
@@ -139,13 +142,17 @@ def judge_loss(real: Judgement, made: Judgement) -> Tensor:
 
 def maker_loss(made: Judgement) -> Tensor:
     """Least-squares loss of the codec: made to 1."""
-    return sum((1 - m.float()).square().mean() for m, _ in made)
+    return _added((1 - m.float()).square().mean() for m, _ in made)
 
 
 def feature_loss(real: Judgement, made: Judgement) -> Tensor:
     """Mean L1 between features of real and made speech, summed over layers and judges."""
-    return sum(
+    return _added(
         (a.detach().float() - b.float()).abs().mean()
         for (_, reals), (_, mades) in zip(real, made, strict=True)
         for a, b in zip(reals, mades, strict=True)
     )
+
+
+def _added(losses: Iterable[Tensor]) -> Tensor:
+    return torch.stack(list(losses)).sum()

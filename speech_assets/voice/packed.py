@@ -48,7 +48,7 @@ def pack(
         ValueError: a tensor is not finite in float16.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    stored: dict[str, NDArray[np.generic]] = {}
+    stored: dict[str, np.ndarray] = {}
     manifest: dict[str, PackedTensor] = {}
     snr_db: dict[str, float] = {}
     for name, given in tensors.items():
@@ -63,8 +63,9 @@ def pack(
             manifest[name] = PackedTensor("float16", value.shape, sha256_of(value))
             continue
         rows, runs = distinct_rows(value)
-        stored[name], stored[name + SCALE] = quantized(rows)
-        whole = gathered(dequantized(stored[name], stored[name + SCALE]), runs)
+        steps, scales = quantized(rows)
+        stored[name], stored[name + SCALE] = steps, scales
+        whole = gathered(dequantized(steps, scales), runs)
         manifest[name] = PackedTensor("int8", value.shape, sha256_of(whole), runs)
         snr_db[name] = _snr_db(value, whole)
     temporary = folder / f".{WEIGHTS}.part"

@@ -10,6 +10,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import soundfile
@@ -68,7 +69,8 @@ def read_pack(folder: Path, number: int, voice: str) -> list[Utterance]:
     """
     rows = read_index(folder)[number]
     path = folder / f"p{number:03d}.opus"
-    samples, rate = soundfile.read(path, dtype="int16")
+    found: Any = soundfile.read(path, dtype="int16")
+    samples, rate = found
     wanted = sum(n for _, n in rows)
     if rate != SAMPLE_RATE_HZ or len(samples) != wanted:
         raise ValueError(f"{path}: {len(samples)} samples at {rate} Hz, the index says {wanted}")

@@ -4,21 +4,22 @@ The package's `VectorQuantize` looks codes up and stops there. `train_quantizers
 lookup trainable: straight-through gradients, a commitment and a codebook loss, and codes that
 nobody chose moved to where data is. Two things keep the vectors from collapsing onto a line, as
 they once did: vectors pass unquantized until `fill` has seen what a trained encoder gives, and a
-loss asks their directions, which are all that the lookup sees, to spread. Only the first `live_codes`
-of each codebook are used, which trades bits for codes that a small language model can learn;
-`retire_codes` zeroes the rest, so that the package's own lookup (nearest by cosine, zero being
-farther than any cosine above 0.5) never chooses them.
+loss asks their directions, which are all that the lookup sees, to spread. Only the first
+`live_codes` of each codebook are used, which trades bits for codes that a small language model can
+learn; `retire_codes` zeroes the rest, so that the package's own lookup (nearest by cosine, zero
+being farther than any cosine above 0.5) never chooses them.
 """
 
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from snac import SNAC
-from snac.vq import VectorQuantize
 from torch import Tensor
 
 COMMITMENT_WEIGHT = 0.25
@@ -31,10 +32,11 @@ class QuantizerTraining:
 
     live_codes: int
     quantizing: Tensor  # 1 where vectors are quantized, 0 before; read by captured steps.
-    commitment: list[Tensor] = field(default_factory=list)
-    codebook: list[Tensor] = field(default_factory=list)
-    spread: list[Tensor] = field(default_factory=list)
-    quantizers: list[VectorQuantize] = field(default_factory=list)
+    commitment: list[Tensor] = field(default_factory=list[Tensor])
+    codebook: list[Tensor] = field(default_factory=list[Tensor])
+    spread: list[Tensor] = field(default_factory=list[Tensor])
+    # VectorQuantize of the package, each with `age` and `latest` of its training.
+    quantizers: list[Any] = field(default_factory=list[Any])
 
     def clear(self) -> None:
         """Forget the last pass' losses."""
@@ -114,9 +116,10 @@ def train_quantizers(model: SNAC, *, live_codes: int) -> QuantizerTraining:
     """
     if not 1 <= live_codes <= model.codebook_size:
         raise ValueError(f"live_codes {live_codes} is outside 1..{model.codebook_size}")
-    device = model.quantizer.quantizers[0].codebook.weight.device
+    quantizers: list[Any] = list(model.quantizer.quantizers)
+    device = quantizers[0].codebook.weight.device
     training = QuantizerTraining(live_codes, torch.zeros((), device=device))
-    for quantizer in model.quantizer.quantizers:
+    for quantizer in quantizers:
         quantizer.age = torch.zeros(live_codes, device=device)
         quantizer.latest = torch.zeros(0, quantizer.codebook_dim, device=device)
         training.quantizers.append(quantizer)
@@ -124,8 +127,8 @@ def train_quantizers(model: SNAC, *, live_codes: int) -> QuantizerTraining:
     return training
 
 
-def _forward(training: QuantizerTraining):
-    def forward(self: VectorQuantize, z: Tensor) -> tuple[Tensor, Tensor]:
+def _forward(training: QuantizerTraining) -> Callable[[Any, Tensor], tuple[Tensor, Tensor]]:
+    def forward(self: Any, z: Tensor) -> tuple[Tensor, Tensor]:
         """Quantized z (batch, dim, latents) and codes (batch, latents / stride), in float32."""
         with torch.autocast(z.device.type, enabled=False):
             z = z.float()

@@ -1,12 +1,9 @@
 """Train the embedded voice's codec: a small `snac.SNAC` with adversaries, from packs of speech.
 
-    python -m speech_assets.work.voice_codec --packs af_heart=DIR --packs am_michael=DIR --out DIR
-        --minutes 9 [--live-codes 1024] [--decoder-dim 384] ...
-
 Writes to --out: ``config.json`` and ``pytorch_model.bin`` (float16, loads with
 ``SNAC.from_pretrained``), ``figures.json`` and ``state.pt``, from which the same command goes on.
 On a GPU the whole step is one CUDA graph over fused kernels; on a CPU the same code runs slowly,
-for tests.
+for trials. Exit code 3: it does not learn with this --seed.
 """
 
 from __future__ import annotations
@@ -15,15 +12,19 @@ import argparse
 import dataclasses
 import json
 import math
-import sys
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from snac import SNAC
 from torch import Tensor, nn
 
+from speech_assets.errors import ConfigError
+from speech_assets.voice.files import sha256_of, write_json
+from speech_assets.voice.foreach import copy_each, lerp_each
 from speech_assets.voice.losses import (
     Discriminators,
     SpectralLoss,
@@ -31,11 +32,19 @@ from speech_assets.voice.losses import (
     judge_loss,
     maker_loss,
 )
+from speech_assets.voice.options import (
+    add_device,
+    add_settings,
+    chosen_device,
+    pack_folders,
+    settings,
+)
 from speech_assets.voice.packs import Utterance
 from speech_assets.voice.pool import SpeechPool
+from speech_assets.voice.versions import CODEC_CODE_VERSION as CODE_VERSION
 from speech_assets.voice.vq import retire_codes, train_quantizers
+from speech_assets.work import worker
 
-CODE_VERSION = 3
 FILL_STEPS = 20  # Steps whose vectors fill the codebooks.
 STALLED = 3
 """Exit status of a training that does not learn, so that a script can go on with another seed."""
@@ -69,7 +78,7 @@ class CodecTraining:
     stalled_dimensions: float = 2.0
     seed: int = 1
 
-    def snac_config(self) -> dict[str, object]:
+    def snac_config(self) -> dict[str, Any]:
         """Arguments of `snac.SNAC`: SNAC 24 kHz with other widths."""
         return {
             "sampling_rate": 24_000,
@@ -86,37 +95,67 @@ class CodecTraining:
         }
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Train as the command line says; 0 when the weights are written, 3 when it stalled."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def main() -> None:
+    """Entry point of `python -m speech_assets.work.voice_codec`."""
+    worker.run(train, argument_parser())
+
+
+def argument_parser() -> argparse.ArgumentParser:
+    """Arguments of the command."""
+    parser = worker.argument_parser("voice_codec", __doc__ or "")
     parser.add_argument("--packs", action="append", required=True, metavar="VOICE=DIR")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--steps", type=int, default=0, help="stop after this many (for tests)")
+    parser.add_argument("--steps", type=int, default=0, help="stop after this many (for trials)")
     parser.add_argument("--profile", action="store_true", help="time kernels of 5 steps, then end")
-    for field in dataclasses.fields(CodecTraining):
-        flag = "--" + field.name.replace("_", "-")
-        parser.add_argument(flag, type=type(field.default), default=field.default)
-    args = parser.parse_args(argv)
-    config = CodecTraining(
-        **{f.name: getattr(args, f.name) for f in dataclasses.fields(CodecTraining)}
-    )
-    folders = {Path(d): voice for voice, d in (p.split("=", 1) for p in args.packs)}
-    device = torch.device(args.device)
+    add_device(parser)
+    add_settings(parser, CodecTraining)
+    return parser
+
+
+def train(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
+    """Train as the command line says; ends the process with status 3 when it stalled.
+
+    Raises:
+        SpeechAssetsError: packs or device are not what they must be.
+    """
+    config = settings(CodecTraining, arguments)
+    folders = pack_folders(arguments.packs)
+    device = chosen_device(arguments)
     pool = SpeechPool(folders, device)
-    say(f"{pool.hours:.2f} h to train on, {len(pool.held)} held-out utterances")
-    trainer = Trainer(config, pool, device, args.out)
-    if args.profile:
-        trainer.profile()
-        return 0
     try:
-        trainer.run(max_steps=args.steps)
+        if len(pool.samples) <= config.crop_samples:
+            raise ConfigError(
+                f"{len(pool.samples)} samples to train on are fewer than a crop of "
+                f"{config.crop_samples}; give more packs"
+            )
+        reporter.log(f"{pool.hours:.2f} h to train on, {len(pool.held)} held-out utterances")
+        trainer = Trainer(config, pool, device, arguments.out, reporter)
+        if arguments.profile:
+            trainer.profile()
+            return
+        reporter.start(config.minutes * 60, "s")
+        trainer.run(max_steps=arguments.steps)
     except StalledTraining as error:
-        say(f"{error}; nothing is written, give another --seed")
-        return STALLED
+        message = f"{error}; nothing is written, give another --seed"
+        reporter.log(message)
+        reporter.result("stalled", message=message, seed=config.seed)
+        raise SystemExit(STALLED) from error
     finally:
         pool.close()
-    return 0
+    last = trainer.history[-1]
+    reporter.result(
+        "voice_codec",
+        weights_sha256=sha256_of(arguments.out / "pytorch_model.bin"),
+        corpus_sum=fingerprint(pool),
+        code_version=CODE_VERSION,
+        hours=pool.hours,
+        seed=config.seed,
+        live_codes=config.live_codes,
+        step=trainer.step,
+        elapsed_s=trainer.elapsed_s,
+        **{f"held_out_mel_{voice}": mel for voice, mel in last["average"]["mel"].items()},
+        **{f"dimensions_{n}": value for n, value in enumerate(last["dimensions"])},
+    )
 
 
 class StalledTraining(RuntimeError):
@@ -127,16 +166,23 @@ class Trainer:
     """One training of one codec; `run` goes on from the folder's state if there is one."""
 
     def __init__(
-        self, config: CodecTraining, pool: SpeechPool, device: torch.device, out: Path
+        self,
+        config: CodecTraining,
+        pool: SpeechPool,
+        device: torch.device,
+        out: Path,
+        reporter: worker.Reporter,
     ) -> None:
         self.config, self.pool, self.device, self.out = config, pool, device, out
+        self.reporter = reporter
         out.mkdir(parents=True, exist_ok=True)
         torch.manual_seed(config.seed)
         cuda = device.type == "cuda"
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
         torch.backends.cudnn.benchmark = cuda
         self.codec = SNAC(**config.snac_config()).to(device).train()
-        self.judges = Discriminators().to(device, memory_format=torch.channels_last)
+        self.judges = Discriminators().to(device)
+        self.judges.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         self.spectral = SpectralLoss().to(device)
         self.quantizers = train_quantizers(self.codec, live_codes=config.live_codes)
         if cuda:
@@ -156,12 +202,14 @@ class Trainer:
         self.batch = torch.zeros(config.batch, 1, config.crop_samples, device=device)
         self.metrics: dict[str, Tensor] = {}
         self.graphs: dict[bool, torch.cuda.CUDAGraph] = {}
-        self.history: list[dict[str, object]] = []
+        self.history: list[dict[str, Any]] = []
         self._load()
         millions = [
             sum(p.numel() for p in ps) / 1e6 for ps in (self.codec_params, self.judge_params)
         ]
-        say(f"codec {millions[0]:.2f} M parameters, discriminators {millions[1]:.2f} M")
+        self.reporter.log(
+            f"codec {millions[0]:.2f} M parameters, discriminators {millions[1]:.2f} M"
+        )
 
     def run(self, *, max_steps: int = 0) -> None:
         """Train until the time (or `max_steps`) is spent, saving as it goes."""
@@ -181,15 +229,16 @@ class Trainer:
                 if self.step > config.quantize_step + 100 and share < config.revive_until:
                     self.quantizers.revive()
                 if self.step % 100 == 0 and self.pool.take():
-                    say(f"{self.pool.hours:.2f} h to train on")
+                    self.reporter.log(f"{self.pool.hours:.2f} h to train on")
             if self.step % 250 == 0 or (max_steps and max_steps < 250):
                 values = {name: float(value) for name, value in self.metrics.items()}
                 self.elapsed_s = before_s + time.monotonic() - began
                 rate = (self.step - said_step) / (self.elapsed_s - said_s)
+                self.reporter.advance(self.elapsed_s - said_s, steps=str(self.step))
                 said_s, said_step = self.elapsed_s, self.step
                 told = " ".join(f"{name} {value:.4g}" for name, value in values.items())
                 filled = "/".join(f"{d:.1f}" for d in self.quantizers.dimensions())
-                say(
+                self.reporter.log(
                     f"{self.elapsed_s:.0f} s step {self.step} {rate:.1f} steps/s {told} "
                     f"dimensions {filled}"
                 )
@@ -200,7 +249,8 @@ class Trainer:
             if self.elapsed_s - saved_s > config.save_every_s:
                 saved_s = self.elapsed_s
                 self.save("snapshot")
-        self.save("final")
+        if not self.history or self.history[-1]["step"] != self.step:
+            self.save("final")
 
     def _gather(self) -> None:
         """Keep the step's vectors; with the last of them, fill the codebooks and quantize."""
@@ -209,7 +259,7 @@ class Trainer:
         if self.step == self.config.quantize_step:
             self.quantizers.fill([torch.cat(kept) for kept in self.vectors])
             self.vectors = [[] for _ in self.quantizers.quantizers]
-            say(f"step {self.step}: codebooks filled, quantizing from here")
+            self.reporter.log(f"step {self.step}: codebooks filled, quantizing from here")
 
     def _check_learning(self, mel: float) -> None:
         config = self.config
@@ -241,7 +291,7 @@ class Trainer:
                 sort_by=by, row_limit=28, max_name_column_width=70, header=f"{adversarial=}"
             )
             keep = [line[:72] + line[-75:] for line in table.splitlines()]
-            say("\n".join(keep))
+            self.reporter.log("\n".join(keep))
         for adversarial in (False, True):
             for _ in range(3):
                 self._advance(adversarial=adversarial)
@@ -250,12 +300,12 @@ class Trainer:
             for _ in range(30):
                 self._advance(adversarial=adversarial)
             self._wait()
-            say(f"{adversarial=}: {30 / (time.monotonic() - began):.1f} steps/s")
+            self.reporter.log(f"{adversarial=}: {30 / (time.monotonic() - began):.1f} steps/s")
 
     def save(self, tag: str) -> None:
         """Write weights (the average), figures of held-out speech, and the state to go on from."""
         raw = [p.detach().clone() for p in self.codec_params]
-        figures: dict[str, object] = {"raw": self._held_out_figures()}
+        figures: dict[str, Any] = {"raw": self._held_out_figures()}
         with torch.no_grad():
             for p, average in zip(self.codec_params, self.average, strict=True):
                 p.copy_(average)
@@ -274,7 +324,7 @@ class Trainer:
             "dimensions": [round(d, 2) for d in self.quantizers.dimensions()],
         }
         self.history.append(figures)
-        say(f"{tag}: {json.dumps(figures)}")
+        self.reporter.log(f"{tag}: {json.dumps(figures)}")
         report = {
             "schema_version": 1,
             "kind": "voice_codec_training",
@@ -323,9 +373,11 @@ class Trainer:
         self.history = whole["history"]
         if self.step >= self.config.quantize_step:
             self.quantizers.quantizing.fill_(1.0)
-        say(f"going on from step {self.step}, {self.elapsed_s:.0f} s")
+        self.reporter.log(f"going on from step {self.step}, {self.elapsed_s:.0f} s")
 
-    def _optimizer(self, named, learning_rate: float) -> torch.optim.AdamW:
+    def _optimizer(
+        self, named: Iterable[tuple[str, nn.Parameter]], learning_rate: float
+    ) -> torch.optim.AdamW:
         cuda = self.device.type == "cuda"
         groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
         for name, p in named:
@@ -382,7 +434,7 @@ class Trainer:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             self._train_step(adversarial)
-        say(f"captured the step ({adversarial=}) in {time.monotonic() - began:.1f} s")
+        self.reporter.log(f"captured the step ({adversarial=}) in {time.monotonic() - began:.1f} s")
         return graph
 
     def _train_step(self, adversarial: bool) -> None:
@@ -403,12 +455,12 @@ class Trainer:
                 of_real, of_made = self.judges(target[:, middle]), self.judges(made[:, middle])
             judging = judge_loss(of_real, of_made)
             grads = torch.autograd.grad(judging, self.judge_params, retain_graph=True)
-            torch._foreach_copy_([p.grad for p in self.judge_params], list(grads))
+            copy_each([p.grad for p in self.judge_params], grads)
             fooling, features = maker_loss(of_made), feature_loss(of_real, of_made)
             loss = loss + fooling + config.feature_weight * features
             self.metrics |= {"judging": judging, "fooling": fooling, "features": features}
         grads = torch.autograd.grad(loss, self.codec_params)
-        torch._foreach_copy_([p.grad for p in self.codec_params], list(grads))
+        copy_each([p.grad for p in self.codec_params], grads)
         if adversarial:
             nn.utils.clip_grad_norm_(self.judge_params, 10.0, foreach=True)
             self.judge_opt.step()
@@ -417,7 +469,7 @@ class Trainer:
         self.codec_opt.step()
         with torch.no_grad():
             decay = self.config.average_decay
-            torch._foreach_lerp_(self.average, [p.detach() for p in self.codec_params], 1 - decay)
+            lerp_each(self.average, self.codec_params, 1 - decay)
 
     def _autocast(self) -> torch.autocast:
         cuda = self.device.type == "cuda"
@@ -462,7 +514,7 @@ def keep_tail_exact(codec: SNAC) -> None:
     In bfloat16 each activation is rounded at -54 dB of itself, which buries the faint high bands of
     speech that the losses compare.
     """
-    layers = codec.decoder.model
+    layers: Any = codec.decoder.model
     block, inner = layers[-4], layers[-4].forward
     tail = layers[-3:]
 
@@ -475,7 +527,7 @@ def keep_tail_exact(codec: SNAC) -> None:
         layer.forward = _without_autocast(layer.forward)
 
 
-def _without_autocast(forward):
+def _without_autocast(forward: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     def run(x: Tensor) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):
             return forward(x.float())
@@ -503,17 +555,5 @@ def fingerprint(pool: SpeechPool) -> str:
     return f"{int(pool.samples.long().sum()) & (2**64 - 1):016x}-{len(pool.samples)}"
 
 
-def write_json(path: Path, value: object) -> None:
-    """Write `value` as JSON under a temporary name, then move it into place."""
-    temporary = path.with_suffix(".part")
-    temporary.write_text(json.dumps(value, indent=1) + "\n", "utf-8")
-    temporary.replace(path)
-
-
-def say(line: str) -> None:
-    """Print a progress line at once."""
-    print(line, flush=True)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

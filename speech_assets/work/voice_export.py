@@ -25,10 +25,10 @@ from server.codec import read_identity
 from speech_assets.errors import ConfigError
 from speech_assets.voice.card import CARD, FIGURES, codec_card, lm_card
 from speech_assets.voice.export import expand_rows
+from speech_assets.voice.files import write_json
 from speech_assets.voice.layout import LAYOUT_FILE, read_layout
 from speech_assets.voice.packed import pack
 from speech_assets.work import worker
-from speech_assets.work.voice_codec import write_json
 from speech_assets.work.voice_samples import lm_name, load_lm
 
 CODEC_WEIGHTS = "pytorch_model.bin"

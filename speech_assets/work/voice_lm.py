@@ -1,8 +1,5 @@
 """Train the embedded voice's language model on the codes of a trained codec.
 
-    python -m speech_assets.work.voice_lm --packs heart=DIR --packs michael=DIR --texts FILE
-        --codec DIR --out DIR --minutes 7 [--variants 8] [--dropout 0.1] ...
-
 Each clip is encoded --variants times with other lead-ins, so other codes of the same speech. Writes
 to --out: ``config.json``, ``compact.safetensors`` (float16, from which `voice_export` makes a
 checkpoint for others), ``layout.json`` and ``figures.json``; ``tokens.npz`` and ``state.pt`` let
@@ -13,13 +10,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import hashlib
 import json
 import math
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,16 +25,27 @@ from safetensors.torch import save_file
 from snac import SNAC
 from torch import Tensor, nn
 
+from speech_assets.errors import ConfigError
 from speech_assets.voice.codes import CODEBOOK_SIZE, TOKENS_PER_FRAME, slots_from_levels
+from speech_assets.voice.files import sha256_of, write_json
+from speech_assets.voice.foreach import copy_each, lerp_each
 from speech_assets.voice.held_out import HELD_OUT_IDS
 from speech_assets.voice.layout import VoiceLayout
 from speech_assets.voice.lead import audible_part, pad_batch, place
 from speech_assets.voice.llama import LlamaShape, SmallLlama
+from speech_assets.voice.options import (
+    add_device,
+    add_settings,
+    chosen_device,
+    pack_folders,
+    settings,
+)
 from speech_assets.voice.packs import Utterance, read_packs
 from speech_assets.voice.texts import VoiceText, read_texts
-from speech_assets.work.voice_codec import say, write_json
+from speech_assets.voice.versions import LM_CODE_VERSION as CODE_VERSION
+from speech_assets.work import worker
 
-CODE_VERSION = 1
+CODEC_WEIGHTS = "pytorch_model.bin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,54 +90,87 @@ class Sequences:
         return ids, inside & (column >= self.prompts[rows][:, None])
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Tokenise and train as the command line says; 0 when the weights are written."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def main() -> None:
+    """Entry point of `python -m speech_assets.work.voice_lm`."""
+    worker.run(train, argument_parser())
+
+
+def argument_parser() -> argparse.ArgumentParser:
+    """Arguments of the command."""
+    parser = worker.argument_parser("voice_lm", __doc__ or "")
     parser.add_argument("--packs", action="append", required=True, metavar="VOICE=DIR")
-    parser.add_argument("--texts", type=Path, required=True)
-    parser.add_argument("--codec", type=Path, required=True)
+    parser.add_argument("--texts", type=Path, required=True, help="text.jsonl or text.jsonl.xz")
+    parser.add_argument("--codec", type=Path, required=True, help="folder of the trained codec")
     parser.add_argument("--live-codes", type=int, required=True, help="codes a codebook uses")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tokens", type=Path, help="tokens to use (made if absent)")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--steps", type=int, default=0, help="stop after this many (for tests)")
+    parser.add_argument("--steps", type=int, default=0, help="stop after this many (for trials)")
     parser.add_argument("--only-tokens", action="store_true", help="encode, then end")
-    parser.add_argument("--most-clips", type=int, default=0, help="per voice (for tests)")
-    for field in dataclasses.fields(LmTraining):
-        flag = "--" + field.name.replace("_", "-")
-        parser.add_argument(flag, type=type(field.default), default=field.default)
-    args = parser.parse_args(argv)
-    config = LmTraining(**{f.name: getattr(args, f.name) for f in dataclasses.fields(LmTraining)})
-    args.out.mkdir(parents=True, exist_ok=True)
-    device = torch.device(args.device)
-    layout = VoiceLayout(live_codes=args.live_codes)
-    texts = read_texts(args.texts)
-    tokens = args.tokens or args.out / "tokens.npz"
+    parser.add_argument("--most-clips", type=int, default=0, help="per folder (for trials)")
+    add_device(parser)
+    add_settings(parser, LmTraining)
+    return parser
+
+
+def train(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
+    """Tokenise and train as the command line says.
+
+    Raises:
+        SpeechAssetsError: packs, texts, codec or device are not what they must be.
+    """
+    config = settings(LmTraining, arguments)
+    device = chosen_device(arguments)
+    out: Path = arguments.out
+    out.mkdir(parents=True, exist_ok=True)
+    layout = VoiceLayout(live_codes=arguments.live_codes)
+    texts = read_texts(arguments.texts)
+    folders = pack_folders(arguments.packs)
+    codec_weights = arguments.codec / CODEC_WEIGHTS
+    if not codec_weights.is_file():
+        raise ConfigError(f"--codec {arguments.codec}: no {codec_weights.name}; train one first")
+    tokens: Path = arguments.tokens or out / "tokens.npz"
     if not tokens.exists():
         clips: list[Utterance] = []
-        for pair in args.packs:
-            voice, folder = pair.split("=", 1)
-            found = read_packs(Path(folder), voice)[0]
-            clips += found[: args.most_clips or None]
-        tokenise(clips, args.codec, tokens, config, device)
-    if args.only_tokens:
-        return 0
-    train, held = load_sequences(tokens, texts, layout, config, device)
-    trainer = Trainer(config, layout, train, held, device, args.out)
+        for folder, voice in folders.items():
+            clips += read_packs(folder, voice)[0][: arguments.most_clips or None]
+        reporter.log(tokenise(clips, arguments.codec, tokens, config, device))
+    if arguments.only_tokens:
+        return
+    check_codec(tokens, sha256_of(codec_weights))
+    training, held = load_sequences(tokens, texts, layout, config, device)
+    reporter.log(
+        f"{len(training.lengths)} training sequences, {len(training.flat) / 1e6:.2f} M tokens; "
+        f"{len(held.lengths)} held out"
+    )
+    trainer = Trainer(config, layout, training, held, device, out, reporter)
     trainer.facts = {
-        "tokens_sha256": hashlib.sha256(tokens.read_bytes()).hexdigest(),
-        "codec_sha256": hashlib.sha256((args.codec / "pytorch_model.bin").read_bytes()).hexdigest(),
-        "texts_sha256": hashlib.sha256(args.texts.read_bytes()).hexdigest(),
+        "tokens_sha256": sha256_of(tokens),
+        "codec_sha256": sha256_of(codec_weights),
+        "texts_sha256": sha256_of(arguments.texts),
+        "voices": sorted(set(folders.values())),
     }
-    trainer.run(max_steps=args.steps)
-    return 0
+    reporter.start(config.minutes * 60, "s")
+    trainer.run(max_steps=arguments.steps)
+    reporter.result(
+        "voice_lm",
+        weights_sha256=sha256_of(out / "compact.safetensors"),
+        code_version=CODE_VERSION,
+        step=trainer.step,
+        elapsed_s=trainer.elapsed_s,
+        train_tokens=len(training.flat),
+        **{f"held_out_nats_{v}": nats for v, nats in trainer.history[-1]["held_out_nats"].items()},
+        **trainer.facts,
+    )
 
 
 @torch.inference_mode()
 def tokenise(
     clips: list[Utterance], codec_folder: Path, path: Path, config: LmTraining, device: torch.device
-) -> None:
-    """Encode every clip `config.variants` times with other lead-ins; write codes to `path`."""
+) -> str:
+    """Encode every clip `config.variants` times with other lead-ins; write codes to `path`.
+
+    Gives what was encoded, in words.
+    """
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     codec = SNAC.from_pretrained(str(codec_folder)).float().to(device)
@@ -167,13 +207,29 @@ def tokenise(
         sizes=np.array([len(c) for c in codes]),
         ids=np.array([r[0] for r in rows]),
         voices=np.array([r[1] for r in rows]),
+        codec=np.array(sha256_of(codec_folder / CODEC_WEIGHTS)),
     )
     temporary.replace(path)
     hours = sum(len(c.samples) for c in clips) / 24_000 / 3600
-    say(
+    return (
         f"encoded {len(clips)} clips, {hours:.2f} h, x {config.variants} "
         f"in {time.monotonic() - began:.0f} s"
     )
+
+
+def check_codec(path: Path, codec_sha256: str) -> None:
+    """Whether the tokens of `path` are of the codec with this hash.
+
+    Raises:
+        ConfigError: they are of another.
+    """
+    with np.load(path) as file:
+        found = str(file["codec"]) if "codec" in file else codec_sha256
+    if found != codec_sha256:
+        raise ConfigError(
+            f"{path}: made with the codec of sha256 {found[:12]}, --codec has {codec_sha256[:12]}; "
+            "delete the file, or use another --out"
+        )
 
 
 def load_sequences(
@@ -183,17 +239,25 @@ def load_sequences(
     config: LmTraining,
     device: torch.device,
 ) -> tuple[Sequences, Sequences]:
-    """Training and held-out sequences, compact ids: prompt, audio, end of speech."""
+    """Training and held-out sequences, compact ids: prompt, audio, end of speech.
+
+    Raises:
+        ConfigError: codes beyond the layout's, clips without a text, or nothing to train on.
+    """
     with np.load(path) as file:
         codes, sizes, ids, voices = (file[n] for n in ("codes", "sizes", "ids", "voices"))
     highest = int(codes.max())
     if highest >= layout.live_codes:
-        raise ValueError(f"{path}: code {highest}, but --live-codes says {layout.live_codes}")
+        raise ConfigError(
+            f"{path}: code {highest}, but --live-codes says {layout.live_codes}; give the number "
+            "that the codec was trained with"
+        )
+    if absent := sorted({int(number) for number in ids} - texts.keys()):
+        raise ConfigError(f"{path}: clip {absent[0]} has no text; give the texts of its corpus")
     ends = np.cumsum(sizes)
     parts: tuple[list[NDArray[np.int64]], ...] = ([], [])
     prompts: tuple[list[int], ...] = ([], [])
     names: tuple[list[int], ...] = ([], [])
-    too_long = 0
     known: dict[tuple[int, str], list[int]] = {}
     for number, voice, size, end in zip(ids, voices, sizes, ends, strict=True):
         frames = codes[end - size : end].reshape(-1, TOKENS_PER_FRAME)
@@ -205,13 +269,12 @@ def load_sequences(
             [prompt, layout.audio_ids(frames, compact=True), [layout.end_of_speech]]
         )
         if len(sequence) > config.most_tokens:
-            too_long += 1
             continue
         which = int(number) in HELD_OUT_IDS
         parts[which].append(sequence)
         prompts[which].append(len(prompt))
         names[which].append(layout.voices.index(str(voice)))
-    made = []
+    made: list[Sequences] = []
     for sequences, sizes_of_prompts, speakers in zip(parts, prompts, names, strict=True):
         lengths = torch.tensor([len(s) for s in sequences])
         flat = np.concatenate(sequences) if sequences else np.zeros(1, np.int64)
@@ -224,10 +287,10 @@ def load_sequences(
                 torch.tensor(speakers).to(device),
             )
         )
-    say(
-        f"{len(parts[0])} training sequences, {len(made[0].flat) / 1e6:.2f} M tokens; "
-        f"{len(parts[1])} held out; {too_long} too long"
-    )
+    if not len(made[0].lengths):
+        raise ConfigError(
+            f"{path}: no clip to train on within {config.most_tokens} tokens; give more packs"
+        )
     return made[0], made[1]
 
 
@@ -242,9 +305,10 @@ class Trainer:
         held: Sequences,
         device: torch.device,
         out: Path,
+        reporter: worker.Reporter,
     ) -> None:
         self.config, self.layout, self.train, self.held = config, layout, train, held
-        self.device, self.out = device, out
+        self.device, self.out, self.reporter = device, out, reporter
         torch.manual_seed(config.seed)
         torch.backends.cuda.matmul.allow_tf32 = True
         self.shape = LlamaShape(
@@ -274,8 +338,8 @@ class Trainer:
             capturable=cuda,
         )
         self.average = [p.detach().clone() for p in self.params]
-        self.facts: dict[str, str] = {}
-        self.history: list[dict[str, object]] = []
+        self.facts: dict[str, Any] = {}
+        self.history: list[dict[str, Any]] = []
         self.step, self.elapsed_s = 0, 0.0
         self.smooth_loss = torch.full((), 8.0, device=device)
         self.row_bias = row_bias(layout).to(device)
@@ -284,7 +348,9 @@ class Trainer:
         self._buckets()
         self._load()
         body = sum(p.numel() for p in self.params) - self.lm.model.embed_tokens.weight.numel()
-        say(f"body {body / 1e6:.2f} M parameters, {layout.compact_size} rows of {config.hidden}")
+        reporter.log(
+            f"body {body / 1e6:.2f} M parameters, {layout.compact_size} rows of {config.hidden}"
+        )
 
     def run(self, *, max_steps: int = 0) -> None:
         """Train until the time (or `max_steps`) is spent."""
@@ -307,10 +373,12 @@ class Trainer:
                 if self.elapsed_s - told_s > self.config.validate_every_s:
                     rate = (self.step - told_step) / (self.elapsed_s - told_s)
                     self._tell(epoch, rate)
+                    self.reporter.advance(self.elapsed_s - told_s, steps=str(self.step))
                     told_s, told_step = self.elapsed_s, self.step
                     self.elapsed_s = before_s + time.monotonic() - began
             epoch += 1
-        self._tell(epoch, 0.0)
+        if not self.history or self.history[-1]["step"] != self.step:
+            self._tell(epoch, 0.0)
         self.save()
 
     def save(self) -> None:
@@ -366,7 +434,7 @@ class Trainer:
         self.average = [t.to(self.device) for t in whole["average"]]
         self.step, self.elapsed_s = whole["step"], whole["elapsed_s"]
         self.history = whole["history"]
-        say(f"going on from step {self.step}, {self.elapsed_s:.0f} s")
+        self.reporter.log(f"going on from step {self.step}, {self.elapsed_s:.0f} s")
 
     def _buckets(self) -> None:
         """Sequences by padded length: multiples of 64 to 512, of 128 to 1,024, then of 256."""
@@ -431,13 +499,13 @@ class Trainer:
     def _train_step(self, ids: Tensor, speech: Tensor) -> None:
         loss = self._loss(ids, speech, corrupted=self.config.corrupted)
         grads = torch.autograd.grad(loss, self.params)
-        torch._foreach_copy_([p.grad for p in self.params], list(grads))
+        copy_each([p.grad for p in self.params], grads)
         nn.utils.clip_grad_norm_(self.params, 1.0, foreach=True)
         self.optimizer.step()
         with torch.no_grad():
             self.smooth_loss.lerp_(loss.detach(), 0.02)
             weight = 1 - self.config.average_decay
-            torch._foreach_lerp_(self.average, [p.detach() for p in self.params], weight)
+            lerp_each(self.average, self.params, weight)
 
     def _loss(self, ids: Tensor, speech: Tensor, *, corrupted: float = 0.0) -> Tensor:
         """Mean cross entropy in nats over audio ids and the end, of ids (batch, steps)."""
@@ -494,7 +562,7 @@ class Trainer:
             "held_out_nats": self._held_out_losses(),
         }
         self.history.append(line)
-        say(f"{json.dumps(line)} {rate:.1f} steps/s")
+        self.reporter.log(f"{json.dumps(line)} {rate:.1f} steps/s")
 
 
 def row_bias(layout: VoiceLayout) -> Tensor:
@@ -511,4 +579,4 @@ def row_bias(layout: VoiceLayout) -> Tensor:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

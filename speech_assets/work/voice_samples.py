@@ -9,7 +9,6 @@ recordings: the 50 sentences as they were recorded (--packs), to compare with. E
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import time
 from pathlib import Path
@@ -25,13 +24,14 @@ from server.codec import Codec, load_codec, use_exact_float32
 from server.packed import plain_folder
 from speech_assets.errors import ConfigError
 from speech_assets.voice.codes import CODEBOOK_SIZE, levels_from_slots
+from speech_assets.voice.files import sha256_of, write_json
 from speech_assets.voice.held_out import RESYNTHESISED_IDS, SPOKEN_IDS
 from speech_assets.voice.layout import VoiceLayout, read_layout
 from speech_assets.voice.llama import LlamaShape, Sampling, SmallLlama, generate
+from speech_assets.voice.options import add_device, chosen_device, pack_folders
 from speech_assets.voice.packs import SAMPLE_RATE_HZ, Utterance, read_packs
 from speech_assets.voice.texts import read_texts
 from speech_assets.work import worker
-from speech_assets.work.voice_codec import write_json
 
 
 def main() -> None:
@@ -54,7 +54,7 @@ def argument_parser() -> argparse.ArgumentParser:
     parser.add_argument("--top-p", type=float, default=0.9)
     parser.add_argument("--most", type=int, default=0, help="sentences or recordings; 0 is all")
     parser.add_argument("--max-frames", type=int, default=240, help="of one clip; 12 are a second")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    add_device(parser)
     return parser
 
 
@@ -80,7 +80,7 @@ def make_samples(arguments: argparse.Namespace, reporter: worker.Reporter) -> No
 def speak(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     """Every voice and seed speaks every sentence, all as one batch of prompts a seed."""
     began_s = time.monotonic()
-    device = torch.device(arguments.device)
+    device = chosen_device(arguments)
     codec = load_codec(plain_folder(arguments.codec), device)
     lm, layout, stride = load_lm(arguments.lm, device)
     texts = read_texts(arguments.texts)
@@ -137,7 +137,7 @@ def speak(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
 @torch.inference_mode()
 def resynthesise(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     """Held-out recordings through the codec, each whole, beside the recordings themselves."""
-    device = torch.device(arguments.device)
+    device = chosen_device(arguments)
     codec = load_codec(plain_folder(arguments.codec), device)
     clips: list[NDArray[np.int16]] = []
     found = _held_out(arguments, RESYNTHESISED_IDS)
@@ -200,8 +200,7 @@ def lm_name(folder: Path, lm: SmallLlama) -> str:
     names = ("compact.safetensors", "packed.safetensors", "model.safetensors")
     path = next(folder / name for name in names if (folder / name).exists())
     parameters = sum(p.numel() for p in lm.parameters())
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    return f"voice-{parameters / 1e6:.1f}M-{sha256[:12]}"
+    return f"voice-{parameters / 1e6:.1f}M-{sha256_of(path)[:12]}"
 
 
 @torch.inference_mode()
@@ -241,11 +240,8 @@ def write_samples(
 
 def _held_out(arguments: argparse.Namespace, ids: tuple[int, ...]) -> list[Utterance]:
     found: list[Utterance] = []
-    for pair in arguments.packs:
-        voice, given, folder = pair.partition("=")
-        if not given:
-            raise ConfigError(f"--packs {pair} is not of the form VOICE=DIR")
-        clips = [clip for clip in read_packs(Path(folder), voice)[0] if clip.id in ids]
+    for folder, voice in pack_folders(arguments.packs).items():
+        clips = [clip for clip in read_packs(folder, voice)[0] if clip.id in ids]
         found += clips[: arguments.most or None]
     if not found:
         raise ConfigError(f"--packs {' '.join(arguments.packs)}: none of the held-out texts in it")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 
 import pytest
+from voice import trained
 
 from server.codec import load_codec
 from server.packed import plain_folder
@@ -14,10 +14,6 @@ from speech_assets import results
 from speech_assets.errors import ConfigError
 from speech_assets.work.voice_export import argument_parser, export
 from speech_assets.work.worker import Reporter
-
-_SPEC = importlib.util.spec_from_file_location("trained", Path(__file__).with_name("trained.py"))
-trained = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(trained)
 
 
 @pytest.fixture(scope="module")

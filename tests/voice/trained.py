@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from speech_assets.voice.packs import Utterance, write_pack
 from speech_assets.work import voice_codec, voice_lm
+from speech_assets.work.worker import Reporter
 
 CODEC_OPTIONS = (
     "--device cpu --encoder-dim 4 --decoder-dim 32 --live-codes 32 --batch 2 --crop-samples 4096 "
@@ -38,8 +40,12 @@ def train(folder: Path) -> tuple[Path, Path]:
     """Folders of the codec and of the language model, as training leaves them."""
     packs, texts = write_corpus(folder)
     codec, lm = folder / "codec", folder / "lm"
-    line = f"--packs heart={packs} --out {codec} {CODEC_OPTIONS}"
-    assert voice_codec.main(line.split()) == 0
+    run(voice_codec, f"--packs heart={packs} --out {codec} {CODEC_OPTIONS}")
     line = f"--packs heart={packs} --texts {texts} --codec {codec} --out {lm} {LM_OPTIONS}"
-    assert voice_lm.main(line.split()) == 0
+    run(voice_lm, line)
     return codec, lm
+
+
+def run(command: Any, line: str) -> None:
+    """Train with the command's own arguments, in this process."""
+    command.train(command.argument_parser().parse_args(line.split()), Reporter("test"))
