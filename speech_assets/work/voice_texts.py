@@ -22,9 +22,9 @@ from speech_assets.voice import texts_austen, texts_templates, texts_wordnet
 from speech_assets.voice.held_out import SETS, TEXTS, overlaps
 from speech_assets.voice.layout import PHONEMES
 from speech_assets.voice.texts import VoiceText, write_texts
+from speech_assets.voice.versions import TEXTS_CODE_VERSION as CODE_VERSION
 from speech_assets.work import worker
 
-CODE_VERSION = 1
 FACTS = "texts.json"
 PHONEMES_OF_ENTRY = (5, 330)
 """Fewest and most: Kokoro takes 510 symbols, and long entries waste padding in training."""
