@@ -262,7 +262,7 @@ class EngineThread:
         stream.reason = reason
         self._planner.end(stream.name)
         if stream.lead_in.searching and len(stream.codes) < TOKENS_PER_FRAME:
-            self._planner.speak(stream.name, stream.lead_in.give_up())
+            self._speak(stream, stream.lead_in.give_up())
 
     def _stop(self, stream: Stream) -> None:
         """Free the stream's slot in the engine."""
@@ -310,7 +310,12 @@ class EngineThread:
     def _search(self, stream: Stream, samples: NDArray[np.int16]) -> None:
         latent = stream.lead_in.search(samples)
         if latent is not None:
-            self._planner.speak(stream.name, latent)
+            self._speak(stream, latent)
+
+    def _speak(self, stream: Stream, latent: int) -> None:
+        """The lead-in ends at `latent`: plan and guard from there."""
+        self._planner.speak(stream.name, latent)
+        stream.guard.begin(latent * frames.SAMPLES_PER_LATENT)
 
     def _hear(self, stream: Stream, samples: NDArray[np.int16], now: float, *, last: bool) -> None:
         """Guard and send decoded speech."""
@@ -340,7 +345,7 @@ class EngineThread:
         if stream.lead_in.searching:
             self._send(stream, stream.lead_in.due(slack_s, reserve_s), now)
             if self._planner.done(stream.name):
-                self._planner.speak(stream.name, stream.lead_in.give_up())
+                self._speak(stream, stream.lead_in.give_up())
         elif stream.samples:
             self._send(stream, stream.tail.due(slack_s, reserve_s), now)
         if stream.reason is not None and self._planner.done(stream.name):

@@ -10,6 +10,10 @@ from server.errors import ConfigurationError, WeightsError
 
 CODEC_WEIGHTS = ["pytorch_model.bin", "model.safetensors"]  # One of them, the first that is there.
 CODEC_FILES = ["config.json", *CODEC_WEIGHTS]
+MODEL_FILES = [
+    *("config.json", "generation_config.json", "layout.json", "packed.json"),
+    *("tokenizer.json", "tokenizer_config.json", "*.safetensors", "model.safetensors.index.json"),
+]
 _REPOSITORY = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)@(?P<revision>[\w./-]+)")
 
 

@@ -1,0 +1,102 @@
+"""From a preset to the model that is served: weights found, checked, loaded and warm."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from server.checkpoint import open_checkpoint
+from server.codec import load_codec
+from server.engine import Sampling, find_device, open_engine
+from server.packed import plain_folder
+from server.presets import config_sha256
+from server.service import EngineService
+from server.serving import Model
+from server.text import TextEncoder
+from server.voices import Voices
+from server.weights import CODEC_FILES, MODEL_FILES, local_folder
+
+if TYPE_CHECKING:
+    from server.codec_decoder import CodecDecoder
+    from server.engine import Engine
+    from server.frames import TokenLayout
+    from server.metrics import Metrics
+    from server.presets import Preset
+
+THREADS = 1  # Of torch: more wait for each other, and for the event loop.
+
+
+def load_model(preset: Preset, metrics: Metrics, *, store: str | None = None) -> Model:
+    """Load what `preset` names; blocks until it is warm.
+
+    Raises:
+        ConfigurationError: settings cannot work here.
+        WeightsError: weights are missing, damaged or do not fit.
+        EngineDiedError: the engine died while starting.
+    """
+    device = find_device(preset.device)
+    folder = plain_folder(local_folder(preset.model_location(store), MODEL_FILES))
+    checkpoint = open_checkpoint(folder)
+    text = TextEncoder(folder, checkpoint.layout)
+    codec_folder = local_folder(preset.codec_location(), CODEC_FILES)
+
+    def open_parts() -> tuple[Engine, CodecDecoder]:
+        import torch
+
+        from server.codec_decoder import CodecDecoder, DecoderOptions
+
+        torch.set_num_threads(THREADS)
+        # The codec first: what is wrong with it is known before the engine takes its time.
+        codec = load_codec(codec_folder, preset.codec_device or device)
+        options = DecoderOptions(
+            dtype=preset.codec_dtype,
+            form=preset.decode,
+            noise=preset.noise,
+            graphs=preset.cuda_graphs,
+        )
+        decoder = CodecDecoder(codec, options)
+        engine = open_engine(checkpoint, preset.engine_settings(device))
+        try:
+            decoder.warm_up()
+        except BaseException:
+            engine.close()
+            raise
+        return engine, decoder
+
+    service = EngineService(
+        open_parts,
+        text,
+        checkpoint.layout,
+        preset.planner_config(),
+        metrics,
+        max_streams=preset.max_streams,
+        max_queue=preset.max_queue,
+    )
+    config = resolved_config(preset)
+    facts = service.engine.facts
+    config["engine"] = {name: getattr(facts, name) for name in facts.__dataclass_fields__}
+    return Model(
+        service,
+        (preset.name, *preset.aliases),
+        Voices(text.voices),
+        default_sampling(preset, checkpoint.layout),
+        config,
+    )
+
+
+def resolved_config(preset: Preset) -> dict[str, Any]:
+    """The preset's settings with their hash, as `/config` and `--print-config` show them."""
+    settings = preset.config()
+    return {
+        "preset": preset.name,
+        "config_sha256": config_sha256(settings),
+        "settings": settings,
+    }
+
+
+def default_sampling(preset: Preset, layout: TokenLayout) -> Sampling:
+    """How requests are sampled that do not say: as the preset says, else the checkpoint."""
+    chosen = {
+        name: getattr(preset, name) if getattr(preset, name) is not None else getattr(layout, name)
+        for name in ("temperature", "top_p", "repetition_penalty")
+    }
+    return Sampling(**chosen, max_tokens=preset.max_model_len)

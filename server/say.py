@@ -1,0 +1,130 @@
+"""Speak one text into a WAV file: `python -m server.say TEXT [--out say.wav]`, no server needed.
+
+The audio is what the server sends, lead-in trimmed, by the same engine, planner and codec.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import secrets
+import sys
+import uuid
+import wave
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from server.errors import ConfigurationError, ServerError, WeightsError
+from server.frames import SAMPLE_RATE_HZ
+from server.lifecycle import EXIT_CONFIGURATION, EXIT_ENGINE, EXIT_WEIGHTS
+from server.loading import load_model
+from server.metrics import Metrics
+from server.presets import load_preset, overridden
+from server.protocol import RequestError
+from server.serving import timings_of
+from server.speech import BadRequestError, SpeechRequest, UtteranceReport
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from server.serving import Model
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Speak what the command line says; 0, or 2, 3 or 5 as the server's exit codes."""
+    arguments = _parser().parse_args(argv)
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
+    out: Path = arguments.out
+    if not out.parent.is_dir():
+        return _told(ConfigurationError(f"--out {out}: there is no folder {out.parent}"))
+    # What vLLM prints on standard output belongs to standard error: the answer is one line.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    print("Loading the model (seconds; the first time it also unpacks itself) ...", file=sys.stderr)
+    try:
+        preset = overridden(
+            load_preset(arguments.preset),
+            model=arguments.model,
+            codec=arguments.codec,
+            device=arguments.device,
+        )
+        model = load_model(preset, Metrics(), store=os.environ.get("SPEECH_STORE"))
+        try:
+            report = asyncio.run(speak(model, arguments))
+        finally:
+            model.service.close()
+    except (ServerError, RequestError) as error:
+        return _told(error)
+    seconds = report.samples / SAMPLE_RATE_HZ
+    line = {"file": str(out), "seconds": round(seconds, 2), "finish_reason": report.finish_reason}
+    with answers:
+        print(json.dumps({**line, **timings_of(report)}), file=answers)
+    return 0
+
+
+async def speak(model: Model, arguments: argparse.Namespace) -> UtteranceReport:
+    """Speak the text into the file, which is there only when it is whole.
+
+    Raises:
+        RequestError: there is no such voice.
+        ServerError: the text cannot be spoken.
+    """
+    seed = secrets.randbits(31) if arguments.seed is None else arguments.seed
+    request = SpeechRequest(
+        id=uuid.uuid4().hex,
+        text=arguments.text,
+        voice=model.voices.resolve(arguments.voice),
+        sampling=replace(model.sampling, seed=seed),
+        lead_in=arguments.lead_in,
+    )
+    utterance = await model.service.speak(request)
+    chunks = [chunk async for chunk in utterance]
+    report = utterance.report
+    assert report is not None
+    if report.finish_reason == "error":
+        raise ServerError(f"speech failed: {report.error}")
+    if not chunks:
+        raise ServerError(
+            "the model gave no audio for this text; try another --seed or other words"
+        )
+    out: Path = arguments.out
+    temporary = out.with_name(f".{out.name}.part")
+    with wave.open(str(temporary), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(SAMPLE_RATE_HZ)
+        file.writeframes(b"".join(chunks))
+    temporary.replace(out)
+    return report
+
+
+def _told(error: Exception) -> int:
+    print(error, file=sys.stderr)
+    if isinstance(error, (ConfigurationError, BadRequestError, RequestError)):
+        return EXIT_CONFIGURATION
+    return EXIT_WEIGHTS if isinstance(error, WeightsError) else EXIT_ENGINE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m server.say", description=(__doc__ or "").split("\n")[0]
+    )
+    add = parser.add_argument
+    add("text", help="what to speak")
+    add("--out", type=Path, default=Path("say.wav"), help="the WAV file to write")
+    add("--voice", help="a voice of the model; its first by default")
+    add("--seed", type=int, help="the same seed gives the same speech; by default any")
+    add("--preset", default="embedded", help="row of server/presets.toml or SPEECH_PRESETS")
+    add("--model", metavar="DIR|REPO@REV", help="language model, instead of the preset's")
+    add("--codec", metavar="DIR|REPO@REV", help="codec, instead of the preset's")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="what to run on")
+    add("--lead-in", choices=("trim", "keep"), default="trim", help="near-silence before speech")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
