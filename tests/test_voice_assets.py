@@ -31,7 +31,8 @@ CODEC_OPTIONS, LM_OPTIONS = (
     }
     for line in (trained.CODEC_OPTIONS, trained.LM_OPTIONS)
 )
-CODEC = {"device": "cpu", "options": {**CODEC_OPTIONS, "live-codes": "32"}}
+CODEC_OPTIONS["live-codes"] = "32"
+CODEC = {"device": "cpu", "options": CODEC_OPTIONS}
 LM = {"device": "cpu", "options": LM_OPTIONS}
 RESOURCES = {"store": StoreResource(root="none"), "work": WorkResource()}
 SCORES = {"seeds": "0", "most": 1, "max_frames": 4, "quality": False}
@@ -180,13 +181,13 @@ def test_the_same_again_trains_nothing_and_other_settings_train_elsewhere(run: R
     assert run.make("voice_codec", CODEC).success
     assert run.metadata("voice_codec")["folder"] == first["folder"]
     assert run.version("voice_codec") == version
-    other = {**CODEC, "options": {**CODEC["options"], "steps": "1"}}
+    other = {**CODEC, "options": {**CODEC_OPTIONS, "steps": "1"}}
     assert run.make("voice_codec", other).success
     assert run.metadata("voice_codec")["folder"] != first["folder"]
 
 
 def test_a_codec_that_does_not_learn_is_tried_with_other_seeds(run: Run) -> None:
-    options = {**CODEC["options"], "stalled-step": "1", "stalled-mel": "0"}
+    options = {**CODEC_OPTIONS, "stalled-step": "1", "stalled-mel": "0"}
     message = run.fails("voice_codec", {**CODEC, "options": options, "seed": 5, "attempts": 2})
     assert "no seed of 5 to 6 learns" in message
 

@@ -57,6 +57,8 @@ def test_rates_are_over_all_words_and_lie_within_their_intervals() -> None:
     assert figures["words"].value == 300
     wer = figures["wer"]
     assert wer.value == pytest.approx(0.1)
+    assert wer.ci_low is not None
+    assert wer.ci_high is not None
     assert wer.ci_low < wer.value < wer.ci_high
     assert (wer.unit, wer.n) == ("share", 30)
     assert figures["cer"].value == pytest.approx(60 / 1500)
