@@ -163,7 +163,7 @@ lock: ## Resolve pyproject.toml into the two lock files (UPGRADE=1 renews every 
 	  .venv-lock/bin/pip install --quiet uv==$(UV_VERSION)
 	fi
 	cd .venv-lock
-	for package in torchvision torchaudio torchcodec triton; do echo "$$package; sys_platform == 'never'"; done >dropped.txt
+	for package in torchvision torchaudio torchcodec triton librosa; do echo "$$package; sys_platform == 'never'"; done >dropped.txt
 	cd ..
 	for stack in cpu gpu; do
 	  new=.venv-lock/$$stack.txt
