@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 
 from server.codec import Codec, load_codec, use_exact_float32
+from server.frames import TokenLayout, read_layout
 from server.packed import plain_folder
 from speech_assets.errors import ConfigError
 from speech_assets.voice.codes import CODEBOOK_SIZE, levels_from_slots
 from speech_assets.voice.files import sha256_of, write_json
 from speech_assets.voice.held_out import RESYNTHESISED_IDS, SPOKEN_IDS
-from speech_assets.voice.layout import VoiceLayout, read_layout
 from speech_assets.voice.llama import LlamaShape, Sampling, SmallLlama, generate
 from speech_assets.voice.options import add_device, chosen_device, pack_folders
 from speech_assets.voice.packs import SAMPLE_RATE_HZ, Utterance, read_packs
@@ -93,7 +93,7 @@ def speak(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
             f"--voices {', '.join(strange)}: the model has {', '.join(layout.voices)}"
         )
     who = [(number, voice) for voice in voices for number in ids]
-    prompts = [layout.prompt(texts[number].phonemes, voice) for number, voice in who]
+    prompts = [layout.prompt(phoneme_ids(layout, texts[n].phonemes), voice) for n, voice in who]
     seeds = [int(seed) for seed in arguments.seeds.split(",")]
     clips: list[NDArray[np.int16]] = []
     rows: list[dict[str, object]] = []
@@ -168,7 +168,7 @@ def recordings(arguments: argparse.Namespace, reporter: worker.Reporter) -> None
     reporter.result("samples", clips=len(found))
 
 
-def load_lm(folder: Path, device: torch.device) -> tuple[SmallLlama, VoiceLayout, int]:
+def load_lm(folder: Path, device: torch.device) -> tuple[SmallLlama, TokenLayout, int]:
     """A checkpoint's model (float32), its layout, and the ids between slots in its rows.
 
     `folder` is one of `voice_lm` (compact rows), a plain checkpoint or a packed one.
@@ -193,6 +193,12 @@ def load_lm(folder: Path, device: torch.device) -> tuple[SmallLlama, VoiceLayout
     lm = SmallLlama(shape)
     lm.load_state_dict(state)
     return lm.to(device).eval(), layout, layout.live_codes if path == compact else CODEBOOK_SIZE
+
+
+def phoneme_ids(layout: TokenLayout, phonemes: str) -> list[int]:
+    """Ids of the symbols of `phonemes`; those that the model never saw are left out."""
+    place = {symbol: layout.phoneme_base + n for n, symbol in enumerate(layout.phonemes)}
+    return [place[symbol] for symbol in phonemes if symbol in place]
 
 
 def lm_name(folder: Path, lm: SmallLlama) -> str:
