@@ -8,6 +8,8 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 PORT ?= 3000
+SERVE_PORT ?= 8000
+export TEXT ?= The birch canoe slid on the smooth planks.
 SPEECH_TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 ENV := .venv/bin
 # Dagster says of each command that its dg tool, which this project does without, has a newer form of it.
@@ -23,13 +25,19 @@ export DO_NOT_TRACK := 1
 export DAGSTER_DISABLE_TELEMETRY := 1
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help setup demo test ui check doctor bench-tokenize lock clean
+.PHONY: help setup demo say serve test ui check doctor bench-tokenize bench-server lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
 demo: setup ## Run the lineage in a reduced form on the corpus that ships with the project
 	@exec $(ENV)/python -m speech_assets.demo $(ARGS)
+
+say: setup ## Speak TEXT into say.wav, e.g. make say TEXT="Hello." ARGS="--seed 1 --out hello.wav"
+	@exec $(ENV)/python -m server.say "$$TEXT" $(ARGS)
+
+serve: setup ## The speech server and its page on port 8000 (SERVE_PORT=n for another); Ctrl-C ends it
+	@exec $(ENV)/python -m server --port $(SERVE_PORT) $(ARGS)
 
 ui: setup ## Open the Dagster UI on port 3000 (PORT=n for another); Ctrl-C ends it
 	@$(ENV)/python -c 'import socket, sys; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind(("127.0.0.1", int(sys.argv[1])))' $(PORT) 2>/dev/null || {
@@ -52,6 +60,9 @@ check: setup ## Lint, types, Dagster definitions, and pages against results
 
 bench-tokenize: setup ## Measure tokenization, hours of speech a minute (ARGS=--help lists options)
 	@exec $(ENV)/python -m speech_assets.work.bench_tokenize $(ARGS)
+
+bench-server: setup ## Measure a server as one client meets it: ready time, latency, RTF (ARGS=--help lists options)
+	@exec $(ENV)/python -m speech_assets.work.bench_server $(ARGS)
 
 # Only the standard library, and any Python 3.10 or newer, so that it also says why setup fails.
 doctor: ## Say in plain words what this machine has and lacks

@@ -7,6 +7,17 @@ from typing import Any
 import dagster as dg
 
 
+def serving_jobs() -> list[Any]:
+    """Jobs of the serving half."""
+    return [
+        dg.define_asset_job(
+            "speak_samples",
+            selection=["samples"],
+            description="Start a preset's server and keep what it says.",
+        ),
+    ]
+
+
 def corpus_jobs() -> list[Any]:
     """Jobs of the corpus half."""
     return [

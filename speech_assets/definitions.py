@@ -8,8 +8,9 @@ import dagster as dg
 
 from resources.configured import CodecResource, StoreResource, WorkResource
 from speech_assets.assets.corpus import corpus_assets
+from speech_assets.assets.serving import serving_assets
 from speech_assets.assets.voice import voice_assets
-from speech_assets.automation import corpus_jobs
+from speech_assets.automation import corpus_jobs, serving_jobs
 from speech_assets.cores import core_count
 from speech_assets.partitions import corpus_partitions
 from speech_assets.profiles import DEFAULT_STORE, load_profile
@@ -25,8 +26,8 @@ def build_definitions() -> dg.Definitions:
     core_count()  # A wrong SPEECH_THREADS is said now, not after the first stage.
     partitions = corpus_partitions(profile.corpus)
     return dg.Definitions(
-        assets=[*corpus_assets(profile, partitions), *voice_assets()],
-        jobs=corpus_jobs(),
+        assets=[*corpus_assets(profile, partitions), *voice_assets(), *serving_assets(profile)],
+        jobs=[*corpus_jobs(), *serving_jobs()],
         resources={
             "store": StoreResource(root=os.environ.get("SPEECH_STORE") or DEFAULT_STORE),
             "codec": CodecResource(

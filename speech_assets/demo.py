@@ -75,7 +75,7 @@ def _main() -> int:
     started_s = time.monotonic()
     with dg.DagsterInstance.get() as instance:
         end_lost_runs(instance)
-        for number, step in enumerate(steps := demo_steps(shards_of_split), 1):
+        for number, step in enumerate(steps := demo_steps(shards_of_split, profile.presets[:1]), 1):
             print(f"[{number}/{len(steps)}] {step.says}", flush=True)
             if message := run_step(defs, instance, step):
                 print(
@@ -84,12 +84,13 @@ def _main() -> int:
                     file=sys.stderr,
                 )
                 return 1
-    print(summary(Store(store_root), list(shards_of_split), time.monotonic() - started_s))
+    seconds = time.monotonic() - started_s
+    print(summary(Store(store_root), list(shards_of_split), seconds, profile.presets[:1]))
     return 0
 
 
-def demo_steps(shards_of_split: dict[str, list[str]]) -> list[Step]:
-    """Archives of each split, tokens of all shards in runs of 16, manifests, the card."""
+def demo_steps(shards_of_split: dict[str, list[str]], presets: Sequence[str] = ()) -> list[Step]:
+    """Archives of each split, tokens of all shards in runs of 16, manifests, the card, samples."""
     shards = [key for keys in shards_of_split.values() for key in keys]
     steps = [Step("archive", f"archives {split}", split) for split in shards_of_split]
     for start in range(0, len(shards), SHARDS_PER_RUN):
@@ -97,7 +98,9 @@ def demo_steps(shards_of_split: dict[str, list[str]]) -> list[Step]:
         says = f"speech and tokens of {len(part)} shards, {part[0]} to {part[-1]}"
         steps.append(Step("tokenize", says, tags={RANGE_START: part[0], RANGE_END: part[-1]}))
     steps += [Step("describe_split", f"manifest {split}", split) for split in shards_of_split]
-    return [*steps, Step("describe_dataset", "dataset card")]
+    steps.append(Step("describe_dataset", "dataset card"))
+    steps += [Step("speak_samples", f"a server of {name} speaks", name) for name in presets]
+    return steps
 
 
 def run_step(defs: dg.Definitions, instance: dg.DagsterInstance, step: Step) -> str:
@@ -118,7 +121,9 @@ def run_step(defs: dg.Definitions, instance: dg.DagsterInstance, step: Step) -> 
     return _root_message(failures[-1]) if failures else "see the run's log"
 
 
-def summary(store: Store, splits: Sequence[str], seconds: float) -> str:
+def summary(
+    store: Store, splits: Sequence[str], seconds: float, presets: Sequence[str] = ()
+) -> str:
     """What the store holds now, as a table, and where to look next."""
     rows: list[list[str]] = []
     set_aside: dict[str, int] = {}
@@ -160,6 +165,9 @@ def summary(store: Store, splits: Sequence[str], seconds: float) -> str:
                 f"  .venv/bin/python -m speech_assets.work.decode_row {first}      the clips of a"
                 " shard; add one's id to hear it"
             ),
+            *(f"  {store.path(f'samples/{name}')}  what the server said" for name in presets),
+            '  make say TEXT="Hello."      hear it say something else',
+            "  make serve    the server alone, with a page to type into",
             "  make ui       these runs in Dagster, and backfills from there",
         ]
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -65,6 +66,7 @@ class CodecChoice:
 class Profile:
     """One row of `profiles`, with the corpus and codec that it names.
 
+    `presets` are the rows of `server/presets.toml` (or SPEECH_PRESETS) that it speaks with.
     `batch_samples` bounds the padded samples of one encoder call (None: what suits the device);
     `compile` and `precision` are for CUDA.
     """
@@ -72,6 +74,7 @@ class Profile:
     name: str
     corpus: Corpus
     codec: CodecChoice
+    presets: tuple[str, ...] = ("embedded-bf16",)
     device: Literal["auto", "cpu", "cuda"] = "auto"
     batch_samples: int | None = None
     compile: bool = False
@@ -101,6 +104,7 @@ def load_profile(environment: Mapping[str, str] | None = None) -> Profile:
     codec = _build(CodecChoice, codec_row, f"codecs.{codec_name}", name=codec_name)
     _check_corpus(corpus)
     profile = _build(Profile, row, where, name=name, corpus=corpus, codec=codec)
+    _check_presets(profile.presets, where)
     if profile.batch_samples is not None and profile.batch_samples < 0:
         raise ConfigError(f"{where}.batch_samples is {profile.batch_samples}; it must be 0 or more")
     if not 1 <= profile.max_clip_s <= LONGEST_CLIP_S:
@@ -108,6 +112,16 @@ def load_profile(environment: Mapping[str, str] | None = None) -> Profile:
             f"{where}.max_clip_s is {profile.max_clip_s}; it must be 1 to {LONGEST_CLIP_S}"
         )
     return profile
+
+
+def _check_presets(presets: tuple[str, ...], where: str) -> None:
+    """Names only: what a preset holds is the server's to judge, when it starts."""
+    for name in presets:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) or presets.count(name) > 1:
+            raise ConfigError(
+                f"{where}.presets has {name!r}; give names of presets, each once, of letters, "
+                "digits, '.', '-' and '_': they become partition keys and folder names"
+            )
 
 
 def _check_corpus(corpus: Corpus) -> None:
