@@ -131,6 +131,11 @@ def load_codec(
     return Codec(model.to(target), identity, target)
 
 
+def use_threads(count: int) -> None:
+    """Compute with so many threads in this process from now on."""
+    torch.set_num_threads(count)
+
+
 def use_exact_float32() -> None:
     """Turn TF32 off: torch allows it in cuDNN by default, and it changes codes."""
     torch.backends.cuda.matmul.allow_tf32 = False

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from server.checkpoint import open_checkpoint
-from server.codec import load_codec
 from server.engine import Sampling, find_device, open_engine
 from server.packed import plain_folder
 from server.presets import config_sha256
@@ -40,11 +39,11 @@ def load_model(preset: Preset, metrics: Metrics, *, store: str | None = None) ->
     codec_folder = local_folder(preset.codec_location(), CODEC_FILES)
 
     def open_parts() -> tuple[Engine, CodecDecoder]:
-        import torch
-
+        # Here, and not above: torch takes seconds, and the port is to answer before.
+        from server.codec import load_codec, use_threads
         from server.codec_decoder import CodecDecoder, DecoderOptions
 
-        torch.set_num_threads(THREADS)
+        use_threads(THREADS)
         # The codec first: what is wrong with it is known before the engine takes its time.
         codec = load_codec(codec_folder, preset.codec_device or device)
         options = DecoderOptions(
