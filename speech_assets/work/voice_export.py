@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from server.codec import read_identity
+from server.codec import load_codec, read_identity
+from server.packed import plain_folder
 from speech_assets.errors import ConfigError
 from speech_assets.voice.card import CARD, FIGURES, codec_card, lm_card
 from speech_assets.voice.export import expand_rows
@@ -47,7 +47,7 @@ def argument_parser() -> argparse.ArgumentParser:
     given.add_argument("--lm", type=Path, metavar="DIR")
     given.add_argument("--codec", type=Path, metavar="DIR")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--form", choices=("packed", "plain"), help="of the weights")
+    parser.add_argument("--form", choices=("packed", "plain", "card"), help="card: that alone")
     parser.add_argument("--text-facts", type=Path, metavar="FILE", help="texts.json of its corpus")
     return parser
 
@@ -59,16 +59,31 @@ def export(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
         ConfigError: files of the folder are missing or do not belong together.
     """
     out: Path = arguments.out
+    form = arguments.form or ("packed" if arguments.lm else "plain")
     texts = _read(arguments.text_facts) if arguments.text_facts else None
-    if arguments.lm:
-        write_lm(arguments.lm, out, plain=arguments.form == "plain")
-        name = lm_name(arguments.lm, load_lm(arguments.lm, torch.device("cpu"))[0])
-        model, layout = (_read(arguments.lm / file) for file in ("config.json", LAYOUT_FILE))
-        _write_card(arguments.lm, out, lambda f: lm_card(name, f, model, layout, texts))
-    else:
-        write_codec(arguments.codec, out, packed=arguments.form == "packed")
-        name = read_identity(arguments.codec).name
-        _write_card(arguments.codec, out, lambda f: codec_card(name, f, texts))
+    folder: Path = arguments.lm or arguments.codec
+    training = _read(folder / FIGURES) if (folder / FIGURES).exists() else None
+    model = _read(folder / "config.json")
+    try:
+        if arguments.lm:
+            name = lm_name(folder, load_lm(folder, torch.device("cpu"))[0])
+            card = lm_card(name, model, _read(folder / LAYOUT_FILE), training, texts)
+        else:
+            name = read_identity(plain_folder(folder)).name
+            card = codec_card(name, model, live_codes(folder), training, texts)
+    except (KeyError, IndexError) as error:
+        raise ConfigError(
+            f"{folder}: {FIGURES} or another file of it has no {error}: they are not of one "
+            "training; take all from one"
+        ) from error
+    if form != "card" and arguments.lm:
+        write_lm(folder, out, plain=form == "plain")
+    elif form != "card":
+        write_codec(folder, out, packed=form == "packed")
+    out.mkdir(parents=True, exist_ok=True)
+    if training is not None:
+        write_json(out / FIGURES, training)
+    (out / CARD).write_text(card, "utf-8")
     size = sum(path.stat().st_size for path in out.iterdir() if path.is_file())
     reporter.result("exported", name=name, megabytes=size / 1e6)
 
@@ -143,19 +158,11 @@ def _pack(out: Path, state: dict[str, Tensor], *, keep: tuple[str, ...] = ()) ->
         raise ConfigError(f"{out}: {error}") from error
 
 
-def _write_card(folder: Path, out: Path, render: Callable[[dict[str, Any]], str]) -> None:
-    """Write the card and its figures where the training recorded them; others have no card."""
-    if not (folder / FIGURES).exists():
-        return
-    figures = _read(folder / FIGURES)
-    try:
-        text = render(figures)
-    except (KeyError, IndexError) as error:
-        raise ConfigError(
-            f"{folder / FIGURES} has no {error}: it is not of this training; train again"
-        ) from error
-    write_json(out / FIGURES, figures)
-    (out / CARD).write_text(text, "utf-8")
+def live_codes(codec: Path) -> int:
+    """Codes of a codebook that are not zero, the most of the three, in the codec's folder."""
+    quantizers: Any = load_codec(plain_folder(codec)).model.quantizer.quantizers
+    books = [quantizer.codebook.weight for quantizer in quantizers]
+    return max(int((book.abs().sum(1) > 0).sum()) for book in books)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -12,8 +12,12 @@ from server.codec import load_codec
 from server.packed import plain_folder
 from speech_assets import results
 from speech_assets.errors import ConfigError
+from speech_assets.voice.card import NOT_RECORDED
 from speech_assets.work.voice_export import argument_parser, export
 from speech_assets.work.worker import Reporter
+
+CODEC = Path(__file__).parents[2] / "server" / "embedded" / "codec"
+VOICE = CODEC.with_name("voice")
 
 
 @pytest.fixture(scope="module")
@@ -73,5 +77,21 @@ def test_figures_of_another_kind_are_refused(folders: tuple[Path, Path], tmp_pat
         if path.is_file():
             (lm / path.name).write_bytes(path.read_bytes())
     (lm / "figures.json").write_bytes((folders[0] / "figures.json").read_bytes())
-    with pytest.raises(ConfigError, match="it is not of this training"):
+    with pytest.raises(ConfigError, match="not of one training"):
         run("--lm", lm, "--out", tmp_path / "out")
+
+
+def test_a_model_whose_training_is_not_recorded_has_a_card_that_says_so(tmp_path: Path) -> None:
+    run("--codec", CODEC, "--form", "card", "--out", tmp_path / "codec")
+    assert [path.name for path in (tmp_path / "codec").iterdir()] == ["CARD.md"]
+    card = (tmp_path / "codec" / "CARD.md").read_text()
+    assert NOT_RECORDED in card
+    assert f"decoder width {json.loads((CODEC / 'config.json').read_text())['decoder_dim']}" in card
+    assert load_codec(CODEC).identity.name in card.splitlines()[0]
+
+
+def test_the_cards_that_ship_are_those_that_the_command_writes(tmp_path: Path) -> None:
+    for kind, folder in (("--codec", CODEC), ("--lm", VOICE)):
+        run(kind, folder, "--form", "card", "--out", tmp_path / folder.name)
+        written = (tmp_path / folder.name / "CARD.md").read_text()
+        assert results.render_page(written, results.TABLES) == (folder / "CARD.md").read_text()
