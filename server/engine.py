@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FinishReason = Literal["stop", "length", "error"]
 Head = Literal["audio", "full"]
-Form = Literal["in_process"]
+Form = Literal["in_process", "child"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +130,32 @@ def open_engine(checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
         WeightsError: the weights do not load.
         EngineDiedError: the engine died while starting.
     """
+    if settings.form == "child":
+        from server.engine_child import ChildEngine
+
+        return ChildEngine(checkpoint, settings)
     from server.engine_core import CoreEngine
 
     return CoreEngine(checkpoint, settings)
+
+
+def find_device(choice: Literal["auto", "cpu", "cuda"]) -> Literal["cpu", "cuda"]:
+    """The device to run on: as chosen, or a GPU where there is one.
+
+    Raises:
+        ConfigurationError: a GPU is asked for, and PyTorch finds none.
+    """
+    import torch
+
+    if choice == "cpu":
+        return "cpu"
+    found = torch.cuda.is_available()
+    if choice == "cuda" and not found:
+        raise ConfigurationError(
+            f"device cuda: PyTorch {torch.__version__} finds no GPU; use --device cpu, or install "
+            "the GPU environment (make setup SPEECH_STACK=gpu)"
+        )
+    return "cuda" if found else "cpu"
 
 
 def check_generation(generation: Generation, facts: EngineFacts, vocabulary_size: int) -> int:

@@ -6,14 +6,39 @@ before it loads the model.
 
 from __future__ import annotations
 
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import threading
 from typing import Any
 
 from server import engine_cpu, engine_model
 from server.engine_sampler import SlotSampler
 
+_STARTED = ("EngineCore", "VllmWorker")  # Names that vLLM gives the processes that it starts.
 EXTENSION = "server.engine_worker.SpeechWorker"
 
 engine_model.register()
+
+
+def _end_with_parent() -> None:
+    """Let a process that vLLM started end when its starter does, however that ends.
+
+    Left to itself, a core lives on after its parent was killed.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is None or not multiprocessing.current_process().name.startswith(_STARTED):
+        return
+
+    def follow() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=follow, name="lifeline", daemon=True).start()
+
+
+_end_with_parent()
 
 
 class SpeechWorker:

@@ -1,0 +1,288 @@
+"""Presets: one row of a table is one configuration of model, codec, engine and planner.
+
+The table is `presets.toml` beside this file; `SPEECH_PRESETS` names a user's file of the same form,
+whose rows are added to it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from pydantic import TypeAdapter, ValidationError
+
+from server.engine import EngineSettings
+from server.errors import ConfigurationError, WeightsError
+from server.plan import PlannerConfig
+from server.weights import WeightsLocation, parse_location
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TABLE = Path(__file__).with_name("presets.toml")
+VARIABLE = "SPEECH_PRESETS"
+STORE = "store"
+_NOT_SETTINGS = frozenset({"name", "base"})
+_NOT_CONFIG = frozenset({"base", "description", "aliases"})
+
+Dtype = Literal["float32", "float16", "bfloat16"]
+Device = Literal["cpu", "cuda"]
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """One configuration. Settings are those of the table's rows.
+
+    Attributes:
+        base: folder that relative folders of the row are in.
+        model: folder, OWNER/NAME@REVISION, or "store".
+        codec: folder or OWNER/NAME@REVISION.
+        dtype: of the language model, and `cpu_dtype` of it on a CPU where that differs.
+        head: "audio" computes and samples only what can follow in speech, "full" every row.
+        engine: "in_process" steps vLLM's core in the server's thread, "child" has it in another
+            process, behind vLLM's AsyncLLM.
+        kv_cache_mib: memory of keys and values; None is what the streams take on a CPU, and what is
+            left on a GPU.
+        temperature, top_p, repetition_penalty: None is what the checkpoint's layout says.
+        decoder: "batched" decodes rows of many streams in a call, "per_stream" one row.
+        decode: "cropped" computes what a hop needs, "window" four frames a hop as upstream does.
+        first_chunk_frames, largest_hop, longest_wait_ms, tick_frames: `PlannerConfig`'s.
+        codec_device: where the codec runs; None is where the language model does.
+        cuda_graphs: whether the codec's calls are captured on a GPU.
+        noise: whether the codec adds the noise that it was trained with.
+        vllm: any other argument of vLLM's EngineArgs, over all of the above.
+    """
+
+    name: str
+    base: Path
+    model: str
+    codec: str
+    description: str = ""
+    aliases: tuple[str, ...] = ()
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Dtype = "bfloat16"
+    cpu_dtype: Dtype | None = None
+    head: Literal["audio", "full"] = "audio"
+    engine: Literal["in_process", "child"] = "in_process"
+    max_streams: int = 16
+    max_queue: int = 16
+    max_model_len: int = 4_096
+    kv_cache_mib: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    repetition_penalty: float | None = None
+    decoder: Literal["batched", "per_stream"] = "batched"
+    decode: Literal["cropped", "window"] = "cropped"
+    first_chunk_frames: int | None = None
+    largest_hop: int = 4
+    longest_wait_ms: float = 40.0
+    tick_frames: int = 512
+    codec_dtype: Dtype = "float32"
+    codec_device: Device | None = None
+    cuda_graphs: bool = True
+    noise: bool = True
+    vllm: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def engine_settings(self, device: Device) -> EngineSettings:
+        """How the engine runs on `device`."""
+        on_cpu = self.cpu_dtype if device == "cpu" else None
+        return EngineSettings(
+            dtype=on_cpu or self.dtype,
+            head=self.head,
+            form=self.engine,
+            device=device,
+            max_streams=self.max_streams,
+            max_model_len=self.max_model_len,
+            kv_cache_mib=self.kv_cache_mib,
+            vllm_args=self.vllm,
+        )
+
+    def planner_config(self) -> PlannerConfig:
+        """How decodes are planned.
+
+        Raises:
+            ConfigurationError: a setting is out of range.
+        """
+        return PlannerConfig(
+            form=self.decode,
+            batched=self.decoder == "batched",
+            first_chunk_frames=self.first_chunk_frames,
+            largest_hop=self.largest_hop,
+            longest_wait_ms=self.longest_wait_ms,
+            tick_frames=self.tick_frames,
+        )
+
+    def model_location(self, store: str | None = None) -> WeightsLocation:
+        """Where the language model is; `store` is the store's root.
+
+        Raises:
+            ConfigurationError: no such folder, or no store where one is needed.
+            WeightsError: the store has no checkpoint of this preset.
+        """
+        if self.model != STORE:
+            return parse_location(self.model, base=self.base)
+        if not store or "://" in store:
+            raise ConfigurationError(
+                f"preset {self.name}: its checkpoint is in the store, and the store {store!r} is "
+                "not a folder; give one by SPEECH_STORE or --store, or the checkpoint by --model"
+            )
+        folder = Path(store).expanduser().resolve() / "checkpoints" / self.name
+        if not folder.is_dir():
+            raise WeightsError(
+                f"{folder}: preset {self.name} has not been made; materialize its checkpoint, or "
+                "give one by --model"
+            )
+        return WeightsLocation(folder=folder)
+
+    def codec_location(self) -> WeightsLocation:
+        """Where the codec is.
+
+        Raises:
+            ConfigurationError: no such folder.
+        """
+        return parse_location(self.codec, base=self.base)
+
+    def config(self) -> dict[str, Any]:
+        """The settings by name as JSON has them, without what only describes or places the row."""
+        value = dataclasses.asdict(self)
+        return {name: value[name] for name in value if name not in _NOT_CONFIG}
+
+
+def config_sha256(config: Mapping[str, Any]) -> str:
+    """Hash of a configuration: the same for the same values, in whatever order."""
+    text = json.dumps(config, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def load_preset(name: str, environment: Mapping[str, str] | None = None) -> Preset:
+    """The preset of that name or alias.
+
+    Raises:
+        ConfigurationError: there is none, or a table is not what it must be.
+    """
+    presets = load_presets(environment)
+    for preset in presets.values():
+        if name == preset.name or name in preset.aliases:
+            return preset
+    known = ", ".join(n for preset in presets.values() for n in (preset.name, *preset.aliases))
+    raise ConfigurationError(f"no preset {name!r}; there are {known}; add rows with {VARIABLE}")
+
+
+def load_presets(environment: Mapping[str, str] | None = None) -> dict[str, Preset]:
+    """Every preset by name: the project's, then the user's.
+
+    Raises:
+        ConfigurationError: a file, row or value is not what it must be.
+    """
+    environment = os.environ if environment is None else environment
+    presets = _read(TABLE)
+    if user := environment.get(VARIABLE, ""):
+        presets |= _read(Path(user).expanduser().resolve())
+    owners: dict[str, str] = {}
+    for preset in presets.values():
+        for name in (preset.name, *preset.aliases):
+            if name in owners:
+                raise ConfigurationError(
+                    f"the name {name!r} is of presets {owners[name]} and {preset.name}; "
+                    "rename one or drop its alias"
+                )
+            owners[name] = preset.name
+    return presets
+
+
+def overridden(
+    preset: Preset,
+    *,
+    model: str | None = None,
+    codec: str | None = None,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    max_streams: int | None = None,
+    max_queue: int | None = None,
+) -> Preset:
+    """The preset with what a command line gives in place of its own; folders from where it runs."""
+    given: dict[str, Any] = {"max_streams": max_streams, "max_queue": max_queue}
+    for name, text in (("model", model), ("codec", codec)):
+        if text is not None:
+            is_folder = Path(text).expanduser().is_dir()
+            given[name] = str(Path(text).expanduser().resolve()) if is_folder else text
+    if device != "auto":
+        given["device"] = device
+    changes = {name: value for name, value in given.items() if value is not None}
+    return _checked(dataclasses.replace(preset, **changes), f"preset {preset.name}")
+
+
+def _read(path: Path) -> dict[str, Preset]:
+    try:
+        tables: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(
+            f"{VARIABLE}={path}: {error.strerror}; give a TOML file of presets"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is not TOML: {error}; correct the file") from error
+    for table in tables:
+        if table != "presets":
+            raise ConfigurationError(f"{path}: unknown table [{table}]; rows are [presets.NAME]")
+    rows = tables.get("presets")
+    if not isinstance(rows, dict):
+        raise ConfigurationError(f"{path}: no table [presets.NAME]; each is one preset")
+    return {name: _build(path, name, row) for name, row in cast("dict[str, object]", rows).items()}
+
+
+def _build(path: Path, name: str, row: object) -> Preset:
+    where = f"{path}: presets.{name}"
+    if not isinstance(row, dict):
+        raise ConfigurationError(f"{where} is {row!r}; it must be a table of settings")
+    settings = [f.name for f in dataclasses.fields(Preset) if f.name not in _NOT_SETTINGS]
+    for key in cast("dict[str, object]", row):
+        if key not in settings:
+            raise ConfigurationError(
+                f"{where}.{key} is not a setting; the settings are {', '.join(sorted(settings))}"
+            )
+    try:
+        # Through JSON, so that strict types still take a list for a tuple.
+        text = json.dumps({**row, "name": name, "base": str(path.parent)}, allow_nan=False)
+        preset = TypeAdapter(Preset).validate_json(text, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join([where, *map(str, first["loc"])])
+        if first["type"] == "missing":
+            raise ConfigurationError(f"{place} is missing; the row must have it") from error
+        raise ConfigurationError(
+            f"{place} is {first['input']!r}: {first['msg']}; correct it"
+        ) from error
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"{where}: {error}; correct it") from error
+    return _checked(preset, where)
+
+
+def _checked(preset: Preset, where: str) -> Preset:
+    """The preset, if its numbers can work.
+
+    Raises:
+        ConfigurationError: one cannot.
+    """
+    limits = {
+        "max_streams": (1, 4_096),
+        "max_queue": (0, 65_536),
+        "max_model_len": (128, 131_072),
+        "kv_cache_mib": (16, 1 << 20),
+        "temperature": (0, 2),
+        "top_p": (0.01, 1),
+        "repetition_penalty": (0.5, 2),
+    }
+    for name, (least, most) in limits.items():
+        value = getattr(preset, name)
+        if value is not None and not least <= value <= most:
+            raise ConfigurationError(f"{where}.{name} is {value}; it must be {least} to {most}")
+    try:
+        preset.planner_config()
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{where}: {error}") from error
+    return preset
