@@ -13,7 +13,7 @@ import collections
 import json
 from typing import TYPE_CHECKING, Any
 
-from starlette.websockets import WebSocketDisconnect, WebSocketState
+from starlette.websockets import WebSocketDisconnect, WebSocketDisconnected, WebSocketState
 
 from server.frames import SAMPLE_RATE_HZ
 from server.protocol import (
@@ -78,7 +78,7 @@ class SpeechSession:
             if not task.cancelled() and (error := task.exception()):
                 if isinstance(error, TimeoutError):
                     self._socket.scope["state"][ABORT]()
-                elif not isinstance(error, WebSocketDisconnect):
+                elif not isinstance(error, WebSocketDisconnect | WebSocketDisconnected):
                     raise error
 
     def drain(self) -> None:

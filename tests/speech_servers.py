@@ -1,0 +1,164 @@
+"""What tests of the running server share: a small voice, requests, and what the server says."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import numpy as np
+from lineage_run import wait_for
+from prometheus_client.parser import text_string_to_metric_families
+from websockets.sync.client import ClientConnection, connect
+
+from resources.speech_server import SpeechServer
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+TIMEOUT_S = 120.0
+# Spoken for several seconds by a voice that never ends by itself: its guards end it.
+LONG_TEXT = "the quick brown fox jumps over the lazy dog and then it rests " * 6
+SOCKET = "/v1/audio/speech/stream"
+# Asked so, the same text is the same speech: how much of a lead-in goes out depends on time.
+REPEATABLE = {"seed": 1, "lead_in": "keep"}
+SAME = {"response_format": "pcm", **REPEATABLE}
+# Of speech decoded in other chunks; the design's figure for a first chunk.
+LARGEST_DIFFERENCE = 4e-3
+
+
+def running(
+    voice: Path, *arguments: str, environment: dict[str, str] | None = None
+) -> AbstractContextManager[SpeechServer]:
+    """A real server of the small voice, one thread, with `arguments`."""
+    return SpeechServer.running(
+        "embedded",
+        arguments=("--model", str(voice), *arguments),
+        environment={"OMP_NUM_THREADS": "1", **(environment or {})},
+    )
+
+
+def post(server: SpeechServer, text: str, **fields: Any) -> httpx.Response:
+    """A whole answer to a speech request; pcm, untrimmed and seed 1 unless told otherwise."""
+    body = {"input": text, **SAME, **fields}
+    return httpx.post(f"{server.url}/v1/audio/speech", json=body, timeout=TIMEOUT_S)
+
+
+def same(one: bytes, other: bytes) -> bool:
+    """Whether two pieces of PCM are the same speech: as long, and as near as decoding allows."""
+    left, right = (np.frombuffer(pcm, "<i2").astype(np.float64) for pcm in (one, other))
+    if len(left) != len(right) or not len(left):
+        return False
+    # Rounding to 16 bits alone differs by one.
+    difference = np.maximum(np.abs(left - right) - 1, 0)
+    return bool(np.linalg.norm(difference) <= LARGEST_DIFFERENCE * np.linalg.norm(left))
+
+
+def health(server: SpeechServer) -> dict[str, Any]:
+    """What /health says."""
+    return httpx.get(f"{server.url}/health", timeout=TIMEOUT_S).json()
+
+
+def wait_until_free(server: SpeechServer) -> None:
+    """Wait until nothing is being spoken."""
+    wait_for(lambda: health(server)["active_streams"] == 0, "no stream is active")
+
+
+def metric(server: SpeechServer, name: str, **labels: str) -> float:
+    """One sample of /metrics; 0 when it was never counted."""
+    text = httpx.get(f"{server.url}/metrics", timeout=TIMEOUT_S).text
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name == name and labels.items() <= sample.labels.items():
+                return sample.value
+    return 0.0
+
+
+def raw_request(server: SpeechServer, text: str, *, receive_buffer: int = 0) -> socket.socket:
+    """A socket on which a speech request was sent and nothing read yet."""
+    client = _connected(server, receive_buffer)
+    client.settimeout(TIMEOUT_S)
+    body = json.dumps({"input": text, **SAME}).encode()
+    head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: test\r\nContent-Length: {len(body)}"
+    client.sendall(f"{head}\r\n\r\n".encode() + body)
+    return client
+
+
+@contextlib.contextmanager
+def open_socket(
+    server: SpeechServer, *, receive_buffer: int = 0, **config: Any
+) -> Generator[ClientConnection]:
+    """A WebSocket; configured as `post` asks, streamed, unless told otherwise."""
+    url = server.url.replace("http", "ws") + SOCKET
+    with connect(
+        url,
+        sock=_connected(server, receive_buffer),
+        open_timeout=TIMEOUT_S,
+        close_timeout=1,
+        max_size=None,
+    ) as client:
+        send(client, {"type": "session.config", "stream_audio": True, **SAME, **config})
+        yield client
+
+
+def send(client: ClientConnection, *messages: dict[str, Any]) -> None:
+    """Send messages, each as one text frame."""
+    for message in messages:
+        client.send(json.dumps(message))
+
+
+def receive(client: ClientConnection, until: str) -> list[dict[str, Any]]:
+    """Messages up to the first of type `until`; audio as messages of type "audio"."""
+    messages: list[dict[str, Any]] = []
+    while not messages or messages[-1]["type"] != until:
+        frame = client.recv(timeout=TIMEOUT_S)
+        if isinstance(frame, bytes):
+            messages.append({"type": "audio", "audio": frame})
+        else:
+            messages.append(json.loads(frame))
+    return messages
+
+
+def say(client: ClientConnection, *texts: str, is_done: bool = True) -> None:
+    """Send pieces of text, and that they are all."""
+    send(client, *({"type": "input.text", "text": text} for text in texts))
+    if is_done:
+        send(client, {"type": "input.done"})
+
+
+def audio_of(messages: Sequence[dict[str, Any]]) -> bytes:
+    """All audio among messages."""
+    return b"".join(message["audio"] for message in messages if message["type"] == "audio")
+
+
+def types_of(messages: Sequence[dict[str, Any]]) -> list[str]:
+    """Types of messages in order, runs of audio as one."""
+    types = [message["type"] for message in messages]
+    return [
+        kind for i, kind in enumerate(types) if i == 0 or kind != "audio" or types[i - 1] != kind
+    ]
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process of this number is there."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _connected(server: SpeechServer, receive_buffer: int) -> socket.socket:
+    """A connection to the server that takes in `receive_buffer` bytes unread; 0 is the system's."""
+    url = httpx.URL(server.url)
+    client = socket.socket()
+    if receive_buffer:
+        # Before connecting: it sets the window that the server is offered.
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    client.connect((url.host, url.port))
+    return client
