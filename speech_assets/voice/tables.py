@@ -13,8 +13,8 @@ NONE_YET = "No result is published yet."
 def codec_table(results: Sequence[Mapping[str, Any]]) -> str:
     """What a codec does to recordings: resynthesised clips beside the recordings themselves."""
     heads = (
-        "codec", "clips", "WER", "WER of recordings", "CER", "DNSMOS", "DNSMOS of recordings",
-        "date",
+        "codec", "clips", "WER", "by voice", "WER of recordings", "CER", "DNSMOS",
+        "DNSMOS of recordings", "date",
     )  # fmt: skip
     rows: list[Sequence[str]] = []
     for result in results:
@@ -24,6 +24,7 @@ def codec_table(results: Sequence[Mapping[str, Any]]) -> str:
                 _name(result),
                 str(figures["wer"]["n"]),
                 _share(figures["wer"]),
+                _by_voice(result),
                 _share(figures["reference_wer"]),
                 _share(figures["cer"]),
                 _mos(figures.get("dnsmos_overall")),
@@ -43,8 +44,6 @@ def speech_table(results: Sequence[Mapping[str, Any]]) -> str:
     rows: list[Sequence[str]] = []
     for result in results:
         figures = _figures(result, "wer", "cer")
-        voices = sorted({str(row["voice"]) for row in result["rows"]})
-        by_voice = [f"{voice} {_share(figures[f'wer_{voice}'])}" for voice in voices]
         by_seed = [
             f"{figure['value']:.1%}"
             for name, figure in sorted(figures.items())
@@ -58,7 +57,7 @@ def speech_table(results: Sequence[Mapping[str, Any]]) -> str:
                 str(figures["wer"]["n"]),
                 f"{stopped['value']:.1%}" if stopped else "",
                 _share(figures["wer"]),
-                "<br>".join(by_voice),
+                _by_voice(result),
                 ", ".join(by_seed),
                 _share(figures["cer"]),
                 _mos(figures.get("dnsmos_overall")),
@@ -80,6 +79,12 @@ def _figures(result: Mapping[str, Any], *needed: str) -> Mapping[str, Any]:
 
 def _name(result: Mapping[str, Any]) -> str:
     return result["name"] + (" (reduced)" if result["reduced"] else "")
+
+
+def _by_voice(result: Mapping[str, Any]) -> str:
+    figures = result["figures"]
+    voices = sorted({str(row["voice"]) for row in result["rows"]})
+    return "<br>".join(f"{voice} {_share(figures[f'wer_{voice}'])}" for voice in voices)
 
 
 def _share(figure: Mapping[str, Any]) -> str:

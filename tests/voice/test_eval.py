@@ -219,6 +219,7 @@ def test_a_codecs_samples_become_a_result_that_the_page_shows(
     assert results.main(["render"]) == 0
     shown = (tmp_path / "README.md").read_text()
     assert f"| {value['name']} (reduced) | 2 | {figures['wer']:.1%} (" in shown
+    assert f"| heart {figures['wer_heart']:.1%} (" in shown
 
 
 def test_samples_that_are_not_there_or_not_whole_are_refused(corpus: Path, tmp_path: Path) -> None:
