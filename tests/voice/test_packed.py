@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
@@ -50,6 +50,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
+@settings(deadline=None)  # A time is never asserted.
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=60))
 def test_runs_say_which_row_each_id_has(rows: list[int]) -> None:
     runs = runs_of(np.array(rows))
@@ -58,6 +59,7 @@ def test_runs_say_which_row_each_id_has(rows: list[int]) -> None:
     assert all(run.count > 0 and run.step in (0, 1) for run in runs)
 
 
+@settings(deadline=None)  # A time is never asserted.
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=40))
 def test_every_row_is_stored_once_and_found_again(rows: list[int]) -> None:
     table = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float16)[rows]
@@ -66,6 +68,7 @@ def test_every_row_is_stored_once_and_found_again(rows: list[int]) -> None:
     assert np.array_equal(gathered(stored, runs), table)
 
 
+@settings(deadline=None)  # A time is never asserted.
 @given(
     st.lists(
         st.lists(st.floats(-200, 200, width=16), min_size=4, max_size=4), min_size=1, max_size=5

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from voice.sources import write_sources
 
@@ -52,6 +52,7 @@ def test_a_held_out_sentence_is_found_in_other_marks_and_within_a_longer_text() 
     assert found[0].sentence == "The box was thrown beside the parked truck."
 
 
+@settings(deadline=None)  # A time is never asserted.
 @given(
     st.sampled_from(TEXTS),
     st.lists(st.sampled_from(["alpha", "beta", "Gamma.", "the", "it's"]), max_size=4),
@@ -112,6 +113,7 @@ def test_sources_that_are_missing_or_damaged_are_named(tmp_path: Path) -> None:
         texts_austen.read_sentences(tmp_path)
 
 
+@settings(deadline=None)  # A time is never asserted.
 @given(st.integers(1, 80), st.integers(0, 5))
 def test_templates_give_as_many_different_sentences_as_asked_for(count: int, seed: int) -> None:
     made = make_sentences(count, random.Random(seed))
