@@ -78,6 +78,7 @@ def open_checkpoint(folder: Path, *, cache: Path | None = None) -> Checkpoint:
             weights_bytes=size,
             tied_head=bool(config.get("tie_word_embeddings", False)),
         )
+        expected = _expected_shapes(config, checkpoint)
     except KeyError as error:
         raise WeightsError(f"{config_path}: field {error} is missing") from error
     except (TypeError, ValueError) as error:
@@ -87,27 +88,50 @@ def open_checkpoint(folder: Path, *, cache: Path | None = None) -> Checkpoint:
             f"{config_path}: vocab_size {vocabulary_size} is smaller than the "
             f"{layout.vocabulary_size} ids of the layout; is layout.json of another checkpoint?"
         )
-    _check_shapes(folder, shapes, checkpoint, hidden)
+    _check_shapes(folder, shapes, expected)
     return checkpoint
 
 
+def _expected_shapes(config: dict[str, Any], checkpoint: Checkpoint) -> dict[str, list[int]]:
+    """Shape of each plain weight that a Llama of this configuration has."""
+    hidden, inner = int(config["hidden_size"]), int(config["intermediate_size"])
+    queries = int(config["num_attention_heads"]) * checkpoint.head_size
+    keys = checkpoint.kv_heads * checkpoint.head_size
+    of_layer = {
+        "input_layernorm": [hidden],
+        "self_attn.q_proj": [queries, hidden],
+        "self_attn.k_proj": [keys, hidden],
+        "self_attn.v_proj": [keys, hidden],
+        "self_attn.o_proj": [hidden, queries],
+        "post_attention_layernorm": [hidden],
+        "mlp.gate_proj": [inner, hidden],
+        "mlp.up_proj": [inner, hidden],
+        "mlp.down_proj": [hidden, inner],
+    }
+    layers = {
+        f"model.layers.{layer}.{part}": shape
+        for layer in range(checkpoint.layers)
+        for part, shape in of_layer.items()
+    }
+    head = {} if checkpoint.tied_head else {"lm_head": [checkpoint.vocabulary_size, hidden]}
+    embedding = {"model.embed_tokens": [checkpoint.vocabulary_size, hidden]}
+    return {**embedding, **layers, "model.norm": [hidden], **head}
+
+
 def _check_shapes(
-    folder: Path, shapes: dict[str, list[int]], checkpoint: Checkpoint, hidden: int
+    folder: Path, shapes: dict[str, list[int]], expected: dict[str, list[int]]
 ) -> None:
-    embedding = shapes.get("model.embed_tokens.weight")
-    if embedding != [checkpoint.vocabulary_size, hidden]:
-        raise WeightsError(
-            f"{folder}: model.embed_tokens.weight has shape {embedding}, config.json says "
-            f"{[checkpoint.vocabulary_size, hidden]}; the files are of different checkpoints"
-        )
-    for layer in range(checkpoint.layers):
-        name = f"model.layers.{layer}.input_layernorm.weight"
-        if name not in shapes:
+    """Refuse weights that are not those of config.json: vLLM loads the part that fits, unasked."""
+    quantized = {name.rpartition(".")[0] for name in shapes}  # Under names other than `weight`.
+    for part, shape in expected.items():
+        name = f"{part}.weight"
+        if name in shapes and shapes[name] != shape:
+            raise WeightsError(
+                f"{folder}: {name} has shape {shapes[name]}, config.json says {shape}; the files "
+                "are of different checkpoints"
+            )
+        if part not in quantized:
             raise WeightsError(f"{folder}: {name} is missing; the checkpoint is incomplete")
-    if not checkpoint.tied_head and not any(name.startswith("lm_head.") for name in shapes):
-        raise WeightsError(
-            f"{folder}: lm_head is missing and tie_word_embeddings is not set in config.json"
-        )
 
 
 def _tensor_shapes(folder: Path) -> tuple[dict[str, list[int]], int]:

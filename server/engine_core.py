@@ -205,6 +205,7 @@ def engine_arguments(
         "generation_config": "vllm",  # Not the folder's: its ids are not the engine's.
         "enable_prefix_caching": False,  # Prompts share nothing worth a hash.
         "disable_log_stats": True,
+        "use_tqdm_on_load": False,
         "worker_extension_cls": EXTENSION,
         "hf_overrides": {} if rows is None else config_overrides(rows),
     }

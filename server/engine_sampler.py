@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from vllm.v1.sample.metadata import SamplingMetadata
 
-    from server.engine_rows import SampledRows
+    from server.engine_model import SpeechLlamaForCausalLM
 
 SEED = "speech_seed"  # Name of a request's seed in vLLM's `SamplingParams.extra_args`.
 
@@ -27,14 +27,15 @@ SEED = "speech_seed"  # Name of a request's seed in vLLM's `SamplingParams.extra
 class SlotSampler:
     """Callable as vLLM's V1 runner calls its sampler. Ids are the engine's."""
 
-    def __init__(self, runner: Any, rows: SampledRows) -> None:
+    def __init__(self, runner: Any, model: SpeechLlamaForCausalLM) -> None:
         self._runner = runner
-        self._rows = rows
+        self._model = model
+        self._rows = model.rows
 
     def __call__(self, logits: torch.Tensor, sampling_metadata: SamplingMetadata) -> SamplerOutput:
         """One id a row of logits (n, codes + 1), int32 of shape (n, 1), and logprobs if asked."""
         codes = self._rows.codes
-        due = np.array(self._runner.model.due)
+        due = np.array(self._model.due)
         scores = logits.float().numpy()
         wanted = sampling_metadata.max_num_logprobs
         raw = None if wanted is None else torch.from_numpy(scores).log_softmax(-1)

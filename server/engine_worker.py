@@ -50,14 +50,15 @@ class SpeechWorker:
     def speech_install_sampler(self) -> dict[str, Any]:
         """Give the runner the sampler that its model's logits need; say what is in use."""
         runner = self.model_runner
+        model = runner.get_model()
         version = 2 if self.use_v2_model_runner else 1
-        if not isinstance(runner.model, engine_model.SpeechLlamaForCausalLM):
+        if not isinstance(model, engine_model.SpeechLlamaForCausalLM):
             return {"runner": version, "slot_rule": "dropped"}
-        if runner.model.due_rows_only:
+        if model.due_rows_only:
             if version != 1:
                 raise ValueError("on a CPU the audio head needs VLLM_USE_V2_MODEL_RUNNER=0")
-            engine_cpu.use_fused_kernels(runner.model)
-            runner.sampler = SlotSampler(runner, runner.model.rows)
+            engine_cpu.use_fused_kernels(model)
+            runner.sampler = SlotSampler(runner, model)
         elif version != 2:  # Its sampler knows penalties by id only, of the whole vocabulary.
             raise ValueError("on a GPU the audio head needs VLLM_USE_V2_MODEL_RUNNER=1")
         return {"runner": version, "slot_rule": "enforced"}

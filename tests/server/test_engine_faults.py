@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,8 +12,8 @@ from small_voice import write_small_voice
 from transformers import LlamaForCausalLM
 
 from server.checkpoint import Checkpoint, open_checkpoint
-from server.engine import EngineSettings, Generation, Sampling
-from server.errors import EngineDiedError
+from server.engine import EngineSettings, Generation, Sampling, open_engine
+from server.errors import ConfigurationError, EngineDiedError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -134,3 +135,32 @@ def test_untied_heads_are_cut_too(tmp_path: Path) -> None:
         outputs = run(engine, Generation("r", text, Sampling(max_tokens=22, logprobs=20)))["r"]
         found = [row for output in outputs for row in output.logprobs or []]
         assert compare(checkpoint, model, text, ids(outputs), found) <= 1e-3
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        (
+            {"vllm_args": {"no_such": 1}},
+            ConfigurationError,
+            "no_such.*change the preset",
+        ),
+        ({"vllm_args": {"quantization": "gptq"}}, ConfigurationError, "does not start"),
+        ({"kv_cache_mib": 0}, ConfigurationError, "does not start"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_and_the_next_engine_opens(
+    checkpoint: Checkpoint, changes: dict[str, object], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        open_engine(checkpoint, replace(SETTINGS, **changes))
+    with opened(checkpoint, SETTINGS) as engine:
+        assert ids(run(engine, Generation("r", [1, 3], Sampling(max_tokens=2)))["r"])
+
+
+def test_a_closed_engine_says_so(checkpoint: Checkpoint) -> None:
+    engine = open_engine(checkpoint, SETTINGS)
+    engine.close()
+    engine.close()
+    with pytest.raises(EngineDiedError, match="the engine is closed"):
+        engine.step()

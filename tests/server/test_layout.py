@@ -136,7 +136,9 @@ def test_what_is_missing_or_damaged_is_named(voice: Path) -> None:
         ({"vocab_size": 30_000}, "the files are of different checkpoints"),
         ({"vocab_size": 20_000}, "smaller than the 28736 ids of the layout"),
         ({"num_hidden_layers": 3}, r"layers\.2\.input_layernorm\.weight is missing"),
-        ({"tie_word_embeddings": False}, "lm_head is missing"),
+        ({"intermediate_size": 128}, r"gate_proj\.weight has shape \[160, 64\], .*\[128, 64\]"),
+        ({"num_key_value_heads": 2}, r"k_proj\.weight has shape \[32, 64\]"),
+        ({"tie_word_embeddings": False}, r"lm_head\.weight is missing"),
         ({"hidden_size": "wide"}, "invalid literal"),
         ({"hidden_size": None}, "int"),
     ],
@@ -157,6 +159,19 @@ def test_a_config_without_a_field_is_refused(voice: Path) -> None:
     path.write_text(json.dumps(config))
     with pytest.raises(WeightsError, match="field 'num_hidden_layers' is missing"):
         open_checkpoint(voice)
+
+
+def test_quantized_weights_have_other_names(voice: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    state = load_file(voice / "model.safetensors")
+    name = "model.layers.1.mlp.up_proj.weight"
+    packed = state.pop(name)
+    save_file(state, voice / "model.safetensors")
+    with pytest.raises(WeightsError, match=rf"{name} is missing"):
+        open_checkpoint(voice)
+    save_file({**state, f"{name}_packed": packed[:, :8].contiguous()}, voice / "model.safetensors")
+    assert open_checkpoint(voice).layers == 2
 
 
 def test_weights_in_several_files_are_read_by_their_index(voice: Path) -> None:
