@@ -12,8 +12,11 @@ import collections
 import time
 from typing import TYPE_CHECKING
 
-from server.engine_thread import EngineThread, Submission
+from server.engine_thread import EngineThread
+from server.frames import REALTIME_TOKENS_PER_S
+from server.guards import Guard
 from server.planner import Planner
+from server.rounds import Submission
 from server.speech import BadRequestError, Health, OverloadedError, SpeechRequest
 from server.utterance import ServedUtterance
 
@@ -29,6 +32,17 @@ if TYPE_CHECKING:
 
 LONGEST_WAIT_S = 10.0
 """A request waits so long for a place. Clients that are told to come again do so by themselves."""
+
+
+# What a character of these kinds is spoken as, in letters: "7" may be "seventy", "$" "dollars".
+_DIGIT_LETTERS = 7
+_SIGN_LETTERS = 8
+_SIGNS = frozenset("$€£¥%&@+=/#°<>")
+
+
+def spoken_characters(text: str) -> int:
+    """Letters that `text` is spoken as, rather more than fewer: what guards expect its length by."""
+    return sum(_DIGIT_LETTERS if c.isdigit() else _SIGN_LETTERS if c in _SIGNS else 1 for c in text)
 
 
 class EngineService:
@@ -75,7 +89,8 @@ class EngineService:
         prompt_ids = await asyncio.to_thread(self._encode, request)
         await self._take_place(request.id)
         utterance = ServedUtterance(request, self._thread.cancel)
-        submission = Submission(request, prompt_ids, utterance, asked_s)
+        spoken = spoken_characters(request.text)
+        submission = Submission(request, prompt_ids, spoken, utterance, asked_s)
         self._thread.submit(submission, asyncio.get_running_loop())
         return utterance
 
@@ -99,10 +114,14 @@ class EngineService:
         except ValueError as error:
             raise BadRequestError(str(error), param="input") from error
         longest = self.engine.facts.max_model_len
-        if len(prompt_ids) >= longest:
+        needed = len(prompt_ids) + round(
+            Guard(len(request.text)).expected_s * REALTIME_TOKENS_PER_S
+        )
+        if needed > longest:
             raise BadRequestError(
-                f"the text takes {len(prompt_ids)} tokens of the model's {longest}, which are for "
-                "the speech too; send it in pieces, a sentence or two each",
+                f"a text of {len(request.text)} characters takes about {needed} tokens, its speech "
+                f"included, and the model has {longest}: its end would be lost; send it in pieces, "
+                "a sentence or two each (the WebSocket cuts sentences by itself)",
                 param="input",
             )
         return prompt_ids

@@ -14,7 +14,7 @@ from server import frames
 from server.frames import SAMPLE_RATE_HZ, TOKENS_PER_FRAME
 from server.guards import Guard
 from server.lead_in import LeadIn
-from server.level import amplitude
+from server.level import BLOCK_SAMPLES, amplitude, block_rms
 from server.speech import FinishReason, SpeechRequest, UtteranceReport
 from server.tail import Tail
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from server.utterance import ServedUtterance
 
 _AUDIBLE = amplitude(-40.0)  # TTFS: the first 10 ms above it.
-_AUDIBLE_SAMPLES = SAMPLE_RATE_HZ // 100
 _FIRST_CODES = 512
 
 
@@ -49,6 +48,17 @@ class CodeBuffer:
     def codes(self) -> NDArray[np.uint16]:
         """The codes so far in slot order, uint16 of shape (tokens,)."""
         return self._codes[: self._count]
+
+    @property
+    def whole_frames(self) -> NDArray[np.uint16]:
+        """The codes of whole frames, uint16 of shape (frames, 7)."""
+        whole = self._count // TOKENS_PER_FRAME
+        return self._codes[: whole * TOKENS_PER_FRAME].reshape(whole, TOKENS_PER_FRAME)
+
+    @property
+    def whole_samples(self) -> int:
+        """Samples that the whole frames decode to."""
+        return self._count // TOKENS_PER_FRAME * frames.SAMPLES_PER_FRAME
 
     def extend(self, token_ids: list[int]) -> None:
         """Take the ids of one step."""
@@ -96,12 +106,9 @@ class StreamTimes:
             self.first_s = self._dry_s = now
         starts_s = max(self._dry_s, now)
         if self.audible_s is None:
-            power = np.square(samples, dtype=np.float64)
-            whole = len(power) // _AUDIBLE_SAMPLES
-            blocks = power[: whole * _AUDIBLE_SAMPLES].reshape(whole, _AUDIBLE_SAMPLES).mean(1)
-            loud = np.flatnonzero(blocks >= _AUDIBLE**2)
+            loud = np.flatnonzero(block_rms(samples) >= _AUDIBLE)
             if len(loud):
-                self.audible_s = starts_s + int(loud[0]) * _AUDIBLE_SAMPLES / SAMPLE_RATE_HZ
+                self.audible_s = starts_s + int(loud[0]) * BLOCK_SAMPLES / SAMPLE_RATE_HZ
         self._dry_s = starts_s + len(samples) / SAMPLE_RATE_HZ
 
 
@@ -112,6 +119,7 @@ class Stream:
         self,
         request: SpeechRequest,
         prompt_ids: list[int],
+        spoken_characters: int,
         utterance: ServedUtterance,
         layout: TokenLayout,
         asked_s: float,
@@ -121,37 +129,56 @@ class Stream:
         self.codes = CodeBuffer(layout)
         self.lead_in = LeadIn(request.lead_in)
         self.tail = Tail()
-        self.guard = Guard(len(request.text))
+        self.guard = Guard(spoken_characters)
         self.times = StreamTimes(asked_s, now)
         self.output_tokens = 0
         self.samples = 0
         self.cut_samples = 0
         self.reason: FinishReason | None = None  # Once nothing more is generated.
-        self.parked = False
+        self._parked_at_s: float | None = None
+        self._paused_s = 0.0
 
     @property
     def name(self) -> str:
         """The request's id, unique in the process."""
         return self.request.id
 
+    @property
+    def parked(self) -> bool:
+        """Whether its generation pauses, because its reader takes nothing."""
+        return self._parked_at_s is not None
+
+    def park(self, now: float) -> None:
+        """Its generation pauses."""
+        self._parked_at_s = now
+
+    def resume(self, now: float) -> None:
+        """Its generation goes on."""
+        if self._parked_at_s is not None:
+            self._paused_s += now - self._parked_at_s
+            self._parked_at_s = None
+
+    @property
+    def accounted_samples(self) -> int:
+        """Samples that were sent or trimmed."""
+        return self.samples + self.lead_in.trimmed_samples + self.tail.trimmed_samples
+
     def report(self, reason: FinishReason, now: float, error: str | None = None) -> UtteranceReport:
-        """How it went, now that it has ended."""
-        times, whole = self.times, len(self.codes) // TOKENS_PER_FRAME
-        made_s = whole * frames.SAMPLES_PER_FRAME / SAMPLE_RATE_HZ
+        """How it went, now that it has ended. Its rtf leaves out pauses for a stalled reader."""
+        self.resume(now)
+        times, made_s = self.times, self.codes.whole_samples / SAMPLE_RATE_HZ
         return UtteranceReport(
             finish_reason=reason,
-            frames=whole,
+            frames=len(self.codes.whole_frames),
             samples=self.samples,
-            trimmed_samples=self.lead_in.trimmed_samples
-            + self.tail.trimmed_samples
-            + self.cut_samples,
+            trimmed_samples=self.accounted_samples - self.samples + self.cut_samples,
             misaligned_tokens=self.codes.misaligned_tokens,
             input_tokens=len(self.prompt_ids),
             output_tokens=self.output_tokens,
             ttfa_ms=_ms(times.first_s, times.asked_s),
             ttfs_ms=_ms(times.audible_s, times.asked_s),
             total_ms=(now - times.asked_s) * 1e3,
-            rtf=(now - times.began_s) / made_s if whole else None,
+            rtf=(now - times.began_s - self._paused_s) / made_s if made_s else None,
             error=error,
         )
 

@@ -11,14 +11,16 @@ import pytest
 from conftest import CODEC
 from small_voice import write_small_voice
 
+from server import rounds
 from server.checkpoint import open_checkpoint
 from server.codec import load_codec
 from server.codec_decoder import CodecDecoder
 from server.engine import EngineSettings, Generation, Sampling, open_engine
+from server.errors import EngineDiedError
 from server.frames import SAMPLES_PER_FRAME
 from server.metrics import Metrics
 from server.plan import PlannerConfig
-from server.service import EngineService
+from server.service import EngineService, spoken_characters
 from server.speech import BadRequestError, OverloadedError, SpeechRequest
 
 if TYPE_CHECKING:
@@ -111,6 +113,11 @@ async def spoken(service, asked, *, chunks: int | None = None):
     return np.concatenate([np.zeros(0, np.int16), *parts]), utterance.report
 
 
+async def drained(utterance) -> None:
+    async for _ in utterance:
+        pass
+
+
 def assert_is_one_shot(audio: np.ndarray, whole: np.ndarray) -> None:
     """Within the tolerance of rows cut before the codes to their right exist."""
     expected = np.round(whole[: len(audio)] * 32_767)
@@ -166,18 +173,14 @@ def test_more_requests_than_places_wait_and_more_than_that_are_told_to_come_agai
 
 def test_a_place_in_the_queue_is_given_up_with_its_request(service):
     async def scenario():
-        talking = [
-            asyncio.create_task(spoken(service, request(s, name=f"talk-{s}"))) for s in range(4)
-        ]
-        while service.health().active_streams < 4:
-            await asyncio.sleep(0.01)
+        talking = [await service.speak(request(s, name=f"talk-{s}")) for s in range(4)]
         waiting = asyncio.create_task(service.speak(request(9, name="waiting")))
         while service.health().queued < 1:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         queued = service.health().queued
-        await asyncio.gather(*talking)
+        await asyncio.gather(*map(drained, talking))
         return queued, await spoken(service, request(1, name="after"))
 
     queued, (_, report) = asyncio.run(scenario())
@@ -188,15 +191,11 @@ def test_a_place_in_the_queue_is_given_up_with_its_request(service):
 def test_a_reader_that_takes_nothing_pauses_its_generation_and_loses_nothing(
     service, one_shot, monkeypatch
 ):
-    import server.engine_thread as engine_thread
-
-    monkeypatch.setattr(engine_thread, "PARK_S", 0.3)
-    monkeypatch.setattr(engine_thread, "RESUME_S", 0.1)
+    monkeypatch.setattr(rounds, "PARK_S", 0.3)
+    monkeypatch.setattr(rounds, "RESUME_S", 0.1)
 
     async def scenario():
         utterance = await service.speak(request(2, name="stalls"))
-        while utterance.lead_s < 0.3:
-            await asyncio.sleep(0.01)
         other = await spoken(service, request(3, name="flows"))
         stalled_s = utterance.lead_s
         parts = [np.frombuffer(chunk, "<i2") async for chunk in utterance]
@@ -207,7 +206,7 @@ def test_a_reader_that_takes_nothing_pauses_its_generation_and_loses_nothing(
     assert report.finish_reason == "length"
     assert report.frames == FRAMES
     assert report.samples + report.trimmed_samples == FRAMES * SAMPLES_PER_FRAME
-    assert len(audio) == report.samples
+    assert_is_one_shot(audio, one_shot[2])
     assert_is_one_shot(flowed, one_shot[3])
 
 
@@ -216,6 +215,28 @@ def test_a_text_with_nothing_to_speak_is_the_clients_fault(service):
         asyncio.run(service.speak(request(1, text="0123", name="nothing")))
 
 
-def test_a_text_that_leaves_no_room_for_speech_is_the_clients_fault(service):
-    with pytest.raises(BadRequestError, match="send it in pieces"):
-        asyncio.run(service.speak(request(1, text="a" * 600, name="long")))
+def test_a_text_whose_end_would_be_lost_is_the_clients_fault(service):
+    with pytest.raises(BadRequestError, match=r"takes about \d+ tokens.*send it in pieces"):
+        asyncio.run(service.speak(request(1, text="a" * 90, name="long")))
+
+
+def test_digits_and_signs_count_as_what_they_are_spoken_as():
+    assert spoken_characters("ten words") == 9
+    assert spoken_characters("$1,200") == 8 + 4 * 7 + 1
+
+
+def test_an_engine_that_dies_ends_what_it_speaks_and_all_that_comes(service, monkeypatch):
+    # The last test: it leaves the service dead.
+    def step():
+        raise EngineDiedError("the test ends it")
+
+    monkeypatch.setattr(service.engine, "step", step)
+
+    async def scenario():
+        return [(await spoken(service, request(s, name=f"dies-{s}")))[1] for s in (1, 2)]
+
+    reports = asyncio.run(scenario())
+    assert [r.finish_reason for r in reports] == ["error", "error"]
+    assert all("the test ends it" in r.error for r in reports)
+    assert service.health().status == "failed"
+    service.close()  # Returns.

@@ -37,14 +37,8 @@ def test_an_id_of_another_slot_costs_its_frame_and_no_other(codes, place, shift,
     buffer = in_steps(ids, sizes)
     whole = buffer.codes[: len(buffer) // TOKENS_PER_FRAME * TOKENS_PER_FRAME]
     got = whole.reshape(-1, TOKENS_PER_FRAME).tolist()
-    kept = codes[:frame] + codes[frame + 1 :]
-    if wrong == 0:
-        # It reads as the start of a frame, and is one when what follows fits.
-        assert got[:frame] == codes[:frame]
-        assert got[-1:] == kept[-1:] or frame >= len(codes) - 2
-    else:
-        assert got == kept
-        assert buffer.misaligned_tokens == TOKENS_PER_FRAME
+    assert got == codes[:frame] + codes[frame + 1 :]
+    assert buffer.misaligned_tokens >= TOKENS_PER_FRAME - (frame == len(codes) - 1)
 
 
 def test_ids_that_are_no_audio_are_dropped_and_counted():

@@ -1,0 +1,288 @@
+"""Making speech a round at a time: engine step, codec tick, what is done goes out.
+
+One thread owns the engine, the planner and the codec; all of this runs on it. What has been made
+lies in `events` until whoever runs the rounds hands it over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from server import frames
+from server.codec_rows import DecodeRow
+from server.engine import Generation
+from server.errors import ConfigurationError
+from server.frames import TOKENS_PER_FRAME
+from server.stream import Stream
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from server.codec_decoder import CodecDecoder, DecodeTicket
+    from server.engine import Engine, EngineOutput
+    from server.frames import TokenLayout
+    from server.metrics import Metrics
+    from server.plan import PlannedBatch
+    from server.planner import Planner
+    from server.speech import FinishReason, SpeechRequest, UtteranceReport
+    from server.utterance import ServedUtterance
+
+PARK_S = 30.0  # Of audio that a reader has not taken: its generation pauses,
+RESUME_S = 20.0  # and goes on when so much is left.
+_FEW_STREAMS = 8  # So many players are kept fed with as little lead-in as can be.
+_FEW_RESERVE_S = 0.010
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A request with its prompt, how long its text is spoken, and when it was asked for."""
+
+    request: SpeechRequest
+    prompt_ids: list[int]
+    spoken_characters: int
+    utterance: ServedUtterance
+    asked_s: float
+
+
+Event = tuple["ServedUtterance", "bytes | UtteranceReport"]
+
+
+class Rounds:
+    """The streams that are being generated, and what is done with them in turn."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        decoder: CodecDecoder,
+        planner: Planner,
+        layout: TokenLayout,
+        metrics: Metrics,
+    ) -> None:
+        self.events: list[Event] = []
+        self._engine, self._decoder, self._planner = engine, decoder, planner
+        self._layout, self._metrics = layout, metrics
+        self._streams: dict[str, Stream] = {}
+        self._tickets: deque[tuple[PlannedBatch, DecodeTicket]] = deque()
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do until something is asked for."""
+        return not self._streams and not self._engine.busy and not self._tickets
+
+    def begin(self, submission: Submission) -> None:
+        """Take up an utterance."""
+        stream = Stream(
+            submission.request,
+            submission.prompt_ids,
+            submission.spoken_characters,
+            submission.utterance,
+            self._layout,
+            submission.asked_s,
+            time.monotonic(),
+        )
+        try:
+            self._engine.add(self._generation(stream))
+        except ConfigurationError as error:
+            self.events.append((stream.utterance, stream.report("error", _now(), str(error))))
+            return
+        self._streams[stream.name] = stream
+        self._planner.open(stream.name, lead_in=stream.lead_in.searching)
+
+    def cancel(self, name: str) -> None:
+        """End an utterance and free its slot; nothing happens if it has ended."""
+        if (stream := self._streams.get(name)) is not None:
+            self._stop(stream)
+            self._finish(stream, "cancelled")
+
+    def end_all(self, reason: FinishReason, error: str | None = None) -> None:
+        """End every utterance; the engine is not asked for anything any more."""
+        for stream in list(self._streams.values()):
+            self._finish(stream, reason, error)
+
+    def turn(self) -> bool:
+        """One round; whether anything but waiting was done.
+
+        Raises:
+            EngineDiedError: the engine died.
+        """
+        stepped = self._engine.busy
+        if stepped:
+            began_s = _now()
+            outputs = self._engine.step()
+            now = _now()
+            self._metrics.engine_step_seconds.observe(now - began_s)
+            self._accept(outputs, now)
+        else:
+            self._planner.idle()
+        self._decode()
+        delivered = self._deliver()
+        now = _now()
+        for stream in list(self._streams.values()):
+            self._feed(stream, now)
+        return stepped or delivered
+
+    def _generation(self, stream: Stream) -> Generation:
+        """What is left to generate: all of it, or what a parked stream has not had yet.
+
+        The draw is a function of seed and position, so a parked stream goes on as it would have.
+        """
+        whole = stream.codes.whole_frames.reshape(-1)
+        sampling = stream.request.sampling
+        limit = min(sampling.max_tokens, stream.guard.max_tokens)
+        return Generation(
+            stream.name,
+            [*stream.prompt_ids, *self._layout.token_ids(whole).tolist()],
+            replace(sampling, max_tokens=max(1, limit - len(whole))),
+        )
+
+    def _accept(self, outputs: list[EngineOutput], now: float) -> None:
+        """Take a step's tokens."""
+        counts: dict[str, int] = {}
+        given = [(self._streams[o.request_id], o) for o in outputs if o.request_id in self._streams]
+        for stream, output in given:
+            before = len(stream.codes)
+            stream.codes.extend(output.token_ids)
+            stream.output_tokens += len(output.token_ids)
+            counts[stream.name] = len(stream.codes) - before
+            # Where misaligned frames are dropped, only whole frames count: they do not go again.
+            if self._engine.facts.slot_rule == "dropped":
+                counts[stream.name] += before % TOKENS_PER_FRAME
+                counts[stream.name] -= len(stream.codes) % TOKENS_PER_FRAME
+        self._planner.add(counts, now)
+        for stream, output in given:
+            if output.finish_reason is not None:
+                self._generated(stream, output.finish_reason)
+            else:
+                stream.guard.read(stream.codes.whole_frames)
+
+    def _generated(self, stream: Stream, reason: Literal["stop", "length", "error"]) -> None:
+        """Nothing more is generated for the stream."""
+        stream.reason = reason
+        self._planner.end(stream.name)
+        if stream.lead_in.searching and len(stream.codes) < TOKENS_PER_FRAME:
+            self._speak(stream, stream.lead_in.give_up())
+
+    def _stop(self, stream: Stream) -> None:
+        """Free the stream's slot in the engine."""
+        if stream.reason is None and not stream.parked:
+            self._engine.abort([stream.name])
+
+    def _decode(self) -> None:
+        """Start the decodes that are due."""
+        for batch in self._planner.tick(_now()):
+            rows = [
+                DecodeRow(
+                    self._streams[row.stream].codes.codes,
+                    row.start,
+                    row.latents,
+                    row.end,
+                    self._streams[row.stream].request.sampling.seed,
+                )
+                for row in batch.rows
+            ]
+            self._metrics.decode_batch_size.observe(len(rows))
+            self._tickets.append((batch, self._decoder.submit(rows, batch.hop)))
+
+    def _deliver(self) -> bool:
+        """Pass on the audio that is done; whether there was any."""
+        any_done = False
+        while self._tickets and self._tickets[0][1].ready():
+            batch, ticket = self._tickets.popleft()
+            blocks = ticket.pcm()
+            now = _now()
+            wanted = self._planner.delivered(batch, now)
+            last_rows = {row.stream: index for index, row in enumerate(batch.rows)}
+            for index, (row, samples) in enumerate(zip(batch.rows, blocks, strict=True)):
+                stream = self._streams.get(row.stream)
+                # An earlier row may have ended the stream, or begun its speech.
+                if stream is None or not wanted[index]:
+                    continue
+                if not row.lead_in:
+                    last = last_rows[row.stream] == index and self._planner.done(row.stream)
+                    self._hear(stream, samples, now, last=last)
+                elif stream.lead_in.searching:
+                    self._search(stream, samples)
+            any_done = True
+        return any_done
+
+    def _search(self, stream: Stream, samples: NDArray[np.int16]) -> None:
+        latent = stream.lead_in.search(samples)
+        if latent is not None:
+            self._speak(stream, latent)
+
+    def _speak(self, stream: Stream, latent: int) -> None:
+        """The lead-in ends at `latent`: plan and guard from there."""
+        self._planner.speak(stream.name, latent)
+        stream.guard.begin(latent * frames.SAMPLES_PER_LATENT)
+
+    def _hear(self, stream: Stream, samples: NDArray[np.int16], now: float, *, last: bool) -> None:
+        """Guard and send decoded speech."""
+        cut = stream.guard.hear(samples)
+        if cut is not None and stream.reason not in ("stop", "error"):
+            self._stop(stream)
+            samples = samples[: cut.samples]
+            self._send(stream, stream.tail.push(stream.lead_in.speech(samples), last=True), now)
+            stream.cut_samples = stream.codes.whole_samples - stream.accounted_samples
+            self._finish(stream, cut.reason)
+            return
+        speech = stream.lead_in.speech(samples)
+        self._send(stream, stream.tail.push(speech, last=last), now)
+        if last:
+            self._finish(stream, stream.reason or "stop")
+
+    def _feed(self, stream: Stream, now: float) -> None:
+        """What time asks for: silence where a player runs dry, a pause where a reader stalls."""
+        slack_s = self._planner.slack_s(stream.name, now)
+        few = len(self._streams) < _FEW_STREAMS
+        reserve_s = _FEW_RESERVE_S if few else self._planner.pace.jitter_s
+        if stream.lead_in.searching:
+            self._send(stream, stream.lead_in.due(slack_s, reserve_s), now)
+            if self._planner.done(stream.name):
+                self._speak(stream, stream.lead_in.give_up())
+        elif stream.samples:
+            self._send(stream, stream.tail.due(slack_s, reserve_s), now)
+        if stream.reason is not None and self._planner.done(stream.name):
+            # Every row was delivered before the end was known.
+            self._send(stream, stream.tail.push(np.zeros(0, np.int16), last=True), now)
+            self._finish(stream, stream.reason)
+            return
+        self._park_or_resume(stream, now)
+
+    def _park_or_resume(self, stream: Stream, now: float) -> None:
+        """Pause the generation for a reader that does not take its audio; go on when it does."""
+        lead_s = stream.utterance.lead_s
+        if stream.reason is None and not stream.parked and lead_s > PARK_S:
+            if len(stream.codes) % TOKENS_PER_FRAME == 0:
+                self._engine.abort([stream.name])
+                stream.park(now)
+        elif stream.parked and lead_s < RESUME_S:
+            stream.resume(now)
+            try:
+                self._engine.add(self._generation(stream))
+            except ConfigurationError as error:
+                self._finish(stream, "error", str(error))
+
+    def _send(self, stream: Stream, samples: NDArray[np.int16], now: float) -> None:
+        if not len(samples):
+            return
+        stream.times.sent(samples, now)
+        stream.samples += len(samples)
+        self._planner.sent(stream.name, len(samples), now)
+        self.events.append((stream.utterance, samples.astype("<i2", copy=False).tobytes()))
+
+    def _finish(self, stream: Stream, reason: FinishReason, error: str | None = None) -> None:
+        """The utterance has ended: forget it and report."""
+        self._planner.close(stream.name)
+        del self._streams[stream.name]
+        if reason == "error" and error is None:
+            error = "the engine gave up on this request"
+        self.events.append((stream.utterance, stream.report(reason, _now(), error)))
+
+
+def _now() -> float:
+    return time.monotonic()
