@@ -82,10 +82,14 @@ class ChildEngine(Engine):
             max_model_len=config.model_config.max_model_len,
             vocabulary_rows=checkpoint.vocabulary_size if rows is None else rows.count,
         )
-        prompt = checkpoint.layout.prompt_suffix or (0,)
-        self.add(Generation(_WARM_UP, prompt, Sampling(max_tokens=8)))
-        while self.busy:
-            self.step()
+        try:
+            prompt = checkpoint.layout.prompt_suffix or (0,)
+            self.add(Generation(_WARM_UP, prompt, Sampling(max_tokens=8)))
+            while self.busy:
+                self.step()
+        except BaseException:
+            self.close()
+            raise
 
     def add(self, generation: Generation) -> None:
         self._check_alive()
@@ -104,6 +108,7 @@ class ChildEngine(Engine):
         if tasks:
             # When the tasks have ended their requests are on their way out of the core.
             self._await(_cancelled(tasks))
+            self._forget_aborted()
 
     def step(self) -> list[EngineOutput]:
         self._check_alive()
@@ -138,6 +143,17 @@ class ChildEngine(Engine):
         self._loop.close()
         del llm
         gc.collect()  # vLLM's sockets and files are closed when its objects are gone.
+
+    def _forget_aborted(self) -> None:
+        """Drop outputs of requests that do not run: a later request may have the same name."""
+        wanted: list[EngineOutput | Exception] = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                came = self._outputs.get_nowait()
+                if isinstance(came, Exception) or came.request_id in self._active:
+                    wanted.append(came)
+        for came in wanted:
+            self._outputs.put(came)
 
     def _take(self, came: EngineOutput | Exception, merged: dict[str, EngineOutput]) -> None:
         """Add what came to `merged`, unless its request is no longer wanted."""

@@ -40,6 +40,7 @@ EXIT_ENGINE = 5
 
 DRAIN_S = 30.0  # For streams that have begun, after a signal.
 ABANDONED_S = 5.0  # For everything, when whoever started us is gone.
+CLOSE_S = 10.0  # For the engine, after the last stream.
 _LOOK_EVERY_S = 0.1
 
 _LOG = logging.getLogger("server")
@@ -105,8 +106,25 @@ class Lifecycle:
         code = await self._until_stopped(model)
         await self._drain()
         await self._end_http(server, serving)
-        await asyncio.to_thread(model.service.close)
+        await self._close(model, code)
         return code
+
+    async def _close(self, model: Model, code: int) -> None:
+        """End the engine; whatever hangs in it ends with the process."""
+        closing = asyncio.get_running_loop().create_future()
+
+        def close() -> None:
+            model.service.close()
+            with contextlib.suppress(RuntimeError):  # The loop gave up waiting.
+                loop.call_soon_threadsafe(closing.set_result, None)
+
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=close, name="close", daemon=True).start()
+        try:
+            await asyncio.wait_for(asyncio.shield(closing), CLOSE_S)
+        except TimeoutError:
+            _LOG.error("the engine does not end within %g s; ending without it", CLOSE_S)
+            _exit_now(code)
 
     def _start_loading(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Model]:
         loading: asyncio.Future[Model] = loop.create_future()

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import json
+import math
+import time
 from typing import TYPE_CHECKING, Any
 
 from starlette.websockets import WebSocketDisconnect, WebSocketDisconnected, WebSocketState
@@ -58,6 +61,7 @@ class SpeechSession:
         self._closing = False
         self._delivery: Delivery | None = None
         self._beginning: asyncio.Task[Delivery] | None = None
+        self._spoke_s = -math.inf  # When speech last ended.
 
     async def run(self) -> None:
         """Serve the socket until either side ends it."""
@@ -91,7 +95,11 @@ class SpeechSession:
 
     @property
     def _is_speaking(self) -> bool:
-        return self._delivery is not None or any(turn.sentences for turn in self._turns)
+        return (
+            self._delivery is not None
+            or self._beginning is not None
+            or any(turn.sentences for turn in self._turns)
+        )
 
     # Reading
 
@@ -103,7 +111,7 @@ class SpeechSession:
             try:
                 text = await self._receive(patience_s)
             except TimeoutError:
-                if self._is_speaking:
+                if self._is_speaking or time.monotonic() - self._spoke_s < patience_s:
                     continue
                 what = "session.config" if self._config is None else "message"
                 error = RequestError(f"no {what} within {patience_s:g} s; closing", code="timeout")
@@ -141,7 +149,7 @@ class SpeechSession:
                 code="message_too_large",
             )
         message = parse_message(text)
-        if self._closing:
+        if self._closing and not isinstance(message, SessionCancel):
             raise RequestError("the session is closing; open another", code="closing")
         match message:
             case SessionConfig():
@@ -280,6 +288,7 @@ class SpeechSession:
             await sending.failed(error)
         finally:
             self._delivery = None
+            self._spoke_s = time.monotonic()
         await sending.end()
 
     async def _deliver(self, delivery: Delivery, turn: Turn, sending: SentenceMessages) -> None:
@@ -319,6 +328,10 @@ class SpeechSession:
         except asyncio.CancelledError:
             if turn.cancelled and self._beginning.cancelled():
                 return None
+            if self._beginning.done() and not self._beginning.cancelled():
+                # It began just then, and nobody is there to take it.
+                with contextlib.suppress(RequestError), self._beginning.result():
+                    pass
             raise
         finally:
             self._beginning.cancel()
