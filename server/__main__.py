@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from server.errors import ConfigurationError
 from server.lifecycle import EXIT_CONFIGURATION, EXIT_DRAINED, Lifecycle
 from server.metrics import Metrics
-from server.presets import load_preset, overridden
+from server.presets import DEFAULT_STORE, load_preset, overridden
 from server.serving import Limits, Serving
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m server",
         description="Serve Orpheus-class speech over HTTP and WebSocket. Exit codes: 0 drained, "
-        "2 configuration, 3 weights or unchecked checkpoint, 4 port, 5 engine died.",
+        "2 configuration, 3 weights, 4 port, 5 engine died.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = parser.add_argument
@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--codec", metavar="DIR|REPO@REV", help="codec, instead of the preset's")
     add(
         "--store",
-        default=os.environ.get("SPEECH_STORE", ".store"),
+        default=os.environ.get("SPEECH_STORE") or DEFAULT_STORE,
         metavar="URL",
         help="where the project keeps the checkpoints that it makes",
     )
@@ -141,7 +141,9 @@ def _limits(settings: Sequence[str]) -> Limits:
         try:
             given[name] = known[name](text)
         except ValueError as error:
-            raise ConfigurationError(f"--limit {setting!r}: {text!r} is no number; give one above 0") from error
+            raise ConfigurationError(
+                f"--limit {setting!r}: {text!r} is no number; give one above 0"
+            ) from error
         if not given[name] > 0:
             raise ConfigurationError(f"--limit {setting!r}: it must be above 0")
     return dataclasses.replace(Limits(), **given)

@@ -12,7 +12,7 @@ from server.service import EngineService
 from server.serving import Model
 from server.text import TextEncoder
 from server.voices import Voices
-from server.weights import CODEC_FILES, MODEL_FILES, local_folder
+from server.weights import CODEC_FILES, MODEL_FILES, fingerprint, local_folder
 
 if TYPE_CHECKING:
     from server.codec_decoder import CodecDecoder
@@ -33,7 +33,8 @@ def load_model(preset: Preset, metrics: Metrics, *, store: str | None = None) ->
         EngineDiedError: the engine died while starting.
     """
     device = find_device(preset.device)
-    folder = plain_folder(local_folder(preset.model_location(store), MODEL_FILES))
+    given = local_folder(preset.model_location(store), MODEL_FILES)
+    folder = plain_folder(given)
     checkpoint = open_checkpoint(folder)
     text = TextEncoder(folder, checkpoint.layout)
     codec_folder = local_folder(preset.codec_location(), CODEC_FILES)
@@ -72,6 +73,7 @@ def load_model(preset: Preset, metrics: Metrics, *, store: str | None = None) ->
     )
     config = resolved_config(preset)
     facts = service.engine.facts
+    config["weights"] = {"model": fingerprint(given), "codec": fingerprint(codec_folder)}
     config["engine"] = {name: getattr(facts, name) for name in facts.__dataclass_fields__}
     return Model(
         service,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 TABLE = Path(__file__).with_name("presets.toml")
 VARIABLE = "SPEECH_PRESETS"
 STORE = "store"
+DEFAULT_STORE = ".store"
 _NOT_SETTINGS = frozenset({"name", "base"})
 _NOT_CONFIG = frozenset({"base", "description", "aliases"})
 
@@ -135,8 +136,8 @@ class Preset:
         folder = Path(store).expanduser().resolve() / "checkpoints" / self.name
         if not folder.is_dir():
             raise WeightsError(
-                f"{folder}: preset {self.name} has not been made; materialize its checkpoint, or "
-                "give one by --model"
+                f"{folder}: preset {self.name} is not there; nothing of this project makes it yet: "
+                "put a checkpoint there or give one by --model"
             )
         return WeightsLocation(folder=folder)
 

@@ -13,7 +13,6 @@ import os
 import secrets
 import sys
 import uuid
-import wave
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,10 +22,11 @@ from server.frames import SAMPLE_RATE_HZ
 from server.lifecycle import EXIT_CONFIGURATION, EXIT_ENGINE, EXIT_WEIGHTS
 from server.loading import load_model
 from server.metrics import Metrics
-from server.presets import load_preset, overridden
+from server.presets import DEFAULT_STORE, load_preset, overridden
 from server.protocol import RequestError
 from server.serving import timings_of
 from server.speech import BadRequestError, SpeechRequest, UtteranceReport
+from server.wav import wav_header
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             codec=arguments.codec,
             device=arguments.device,
         )
-        model = load_model(preset, Metrics(), store=os.environ.get("SPEECH_STORE"))
+        model = load_model(preset, Metrics(), store=os.environ.get("SPEECH_STORE") or DEFAULT_STORE)
         try:
             report = asyncio.run(speak(model, arguments))
         finally:
@@ -92,14 +92,29 @@ async def speak(model: Model, arguments: argparse.Namespace) -> UtteranceReport:
             "the model gave no audio for this text; try another --seed or other words"
         )
     out: Path = arguments.out
-    temporary = out.with_name(f".{out.name}.part")
-    with wave.open(str(temporary), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(SAMPLE_RATE_HZ)
-        file.writeframes(b"".join(chunks))
-    temporary.replace(out)
+    audio = b"".join(chunks)
+    write_whole(out, wav_header(len(audio)) + audio)
     return report
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file that is there whole or not at all.
+
+    Raises:
+        ConfigurationError: it cannot be written there.
+    """
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ConfigurationError(
+            f"--out {path}: {error.strerror}; give a file in a folder that can be written"
+        ) from error
 
 
 def _told(error: Exception) -> int:
@@ -117,7 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     add("text", help="what to speak")
     add("--out", type=Path, default=Path("say.wav"), help="the WAV file to write")
     add("--voice", help="a voice of the model; its first by default")
-    add("--seed", type=int, help="the same seed gives the same speech; by default any")
+    add("--seed", type=int, help="the same seed gives the same words; by default any")
     add("--preset", default="embedded", help="row of server/presets.toml or SPEECH_PRESETS")
     add("--model", metavar="DIR|REPO@REV", help="language model, instead of the preset's")
     add("--codec", metavar="DIR|REPO@REV", help="codec, instead of the preset's")

@@ -41,7 +41,7 @@ _SIGNS = frozenset("$€£¥%&@+=/#°<>")
 
 
 def spoken_characters(text: str) -> int:
-    """Letters that `text` is spoken as, rather more than fewer: what guards expect its length by."""
+    """Letters that `text` is spoken as, rather more than fewer; guards expect its length by it."""
     return sum(_DIGIT_LETTERS if c.isdigit() else _SIGN_LETTERS if c in _SIGNS else 1 for c in text)
 
 

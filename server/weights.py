@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from server.errors import ConfigurationError, WeightsError
 
 CODEC_WEIGHTS = ["pytorch_model.bin", "model.safetensors"]  # One of them, the first that is there.
 CODEC_FILES = ["config.json", *CODEC_WEIGHTS]
+_HASHED_BYTES = 64 << 20
 MODEL_FILES = [
     *("config.json", "generation_config.json", "layout.json", "packed.json"),
     *("tokenizer.json", "tokenizer_config.json", "*.safetensors", "model.safetensors.index.json"),
@@ -49,6 +51,19 @@ def parse_location(text: str, *, base: Path | None = None) -> WeightsLocation:
         f"weights {text!r}: no such folder, and not OWNER/NAME@REVISION; give a folder that exists "
         "or pin the hub repository to a revision (a commit hash)"
     )
+
+
+def fingerprint(folder: Path) -> str:
+    """Hash of a folder's weights: names, sizes and contents, of a large file only its start.
+
+    Hashing gigabytes would take longer than loading them.
+    """
+    whole = hashlib.sha256()
+    for path in sorted(p for p in folder.iterdir() if p.is_file()):
+        whole.update(f"{path.name} {path.stat().st_size}\n".encode())
+        with path.open("rb") as file:
+            whole.update(file.read(_HASHED_BYTES))
+    return whole.hexdigest()
 
 
 def local_folder(location: WeightsLocation, patterns: list[str]) -> Path:

@@ -18,12 +18,12 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from server.presets import DEFAULT_STORE as DEFAULT_STORE
 from speech_assets.corpus.shards import is_split_name
 from speech_assets.errors import ConfigError
 
 TABLE = Path(__file__).with_name("profiles.toml")
 SHARD_ROWS = 1_000
-DEFAULT_STORE = ".store"
 LONGEST_CLIP_S = 3_600  # 345 MB of float samples in a decoding process.
 
 CorpusKind = Literal["parquet", "folder", "libritts-r"]

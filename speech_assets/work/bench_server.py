@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import math
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from resources.speech_server import SpeechServer
 from resources.store import Store
 from server.frames import SAMPLE_RATE_HZ
+from speech_assets.doctor import nvidia_gpus
+from speech_assets.errors import SpeechAssetsError
 from speech_assets.results import Figure, Result, cpu_device, utc_now
 from speech_assets.sentences import SENTENCES
 from speech_assets.work import worker
@@ -32,6 +35,10 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 300.0
 _BYTES_PER_SAMPLE = 2
+
+
+class MeasurementError(SpeechAssetsError):
+    """What was to be measured did not happen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +66,12 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, default=Path(".store"), help="store that gets the result"
     )
-    parser.add_argument("--rounds", type=int, default=4, help="of all texts, one after the other")
-    parser.add_argument("--streams", type=int, default=16, help="at once, for the event loop's lag")
+    parser.add_argument(
+        "--rounds", type=_at_least_one, default=4, help="of all texts, one after the other"
+    )
+    parser.add_argument(
+        "--streams", type=_at_least_one, default=16, help="at once, for the event loop's lag"
+    )
     worker.run(_work, parser)
 
 
@@ -91,8 +102,11 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
         kind="server",
         name=server.preset,
         started_at=started_at,
-        device=cpu_device(),
-        command="python -m speech_assets.work.bench_server",
+        device=_device(config["engine"]["device"]),
+        command=(
+            f"python -m speech_assets.work.bench_server --preset {server.preset} "
+            f"--rounds {arguments.rounds} --streams {arguments.streams}"
+        ),
         config={
             "preset": server.preset,
             "config_sha256": server.config_sha256,
@@ -118,6 +132,21 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     reporter.log(f"result: {arguments.out / result.key}")
 
 
+def _at_least_one(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return int(text)
+
+
+def _device(kind: str) -> dict[str, Any]:
+    if kind == "cpu":
+        return cpu_device()
+    gpus = nvidia_gpus()
+    if not gpus:
+        raise MeasurementError("the server runs on a GPU that nvidia-smi does not show")
+    return {"name": gpus[0]}
+
+
 def _speak(client: httpx.Client, text: int, seed: int) -> Spoken:
     body = {
         "input": SENTENCES[text],
@@ -131,8 +160,9 @@ def _speak(client: httpx.Client, text: int, seed: int) -> Spoken:
     done: dict[str, Any] = {}
     with client.stream("POST", "/v1/audio/speech", json=body) as response:
         if response.status_code != 200:
-            response.read()
-            response.raise_for_status()
+            raise MeasurementError(
+                f"text {text}, seed {seed}: {response.status_code} {response.read()[:500]!r}"
+            )
         for line in response.iter_lines():
             if not line.startswith("data: "):
                 continue
@@ -144,7 +174,7 @@ def _speak(client: httpx.Client, text: int, seed: int) -> Spoken:
                 done = event
     ended_s = time.monotonic()
     if done.get("type") != "speech.audio.done" or first_s is None:
-        raise RuntimeError(f"text {text}, seed {seed}: the stream ended with {done}")
+        raise MeasurementError(f"text {text}, seed {seed}: the stream ended with {done}")
     return Spoken(
         text,
         seed,
@@ -177,6 +207,9 @@ def _p99_upper_bound_ms(before: dict[float, float], after: dict[float, float]) -
     counts = {bound: after[bound] - before[bound] for bound in sorted(after)}
     total = max(counts.values())
     bound = next(bound for bound, count in counts.items() if count >= 0.99 * total)
+    if math.isinf(bound):
+        largest = max(bound for bound in counts if not math.isinf(bound))
+        raise MeasurementError(f"the event loop's lag was above {largest:g} s more than 1 in 100")
     return bound * 1e3, int(total)
 
 

@@ -7,9 +7,7 @@ WAV; ``samples.json``, written last, says for each what was asked and how it wen
 from __future__ import annotations
 
 import argparse
-import io
 import os
-import wave
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -18,6 +16,8 @@ from resources.speech_server import SpeechServer
 from resources.store import Store
 from server.frames import SAMPLE_RATE_HZ
 from server.presets import config_sha256, load_preset
+from server.wav import BYTES_PER_SAMPLE, HEADER_BYTES
+from server.weights import CODEC_FILES, MODEL_FILES, fingerprint, local_folder
 from speech_assets.errors import SpeechAssetsError
 from speech_assets.profiles import DEFAULT_STORE
 from speech_assets.results import utc_now
@@ -25,9 +25,7 @@ from speech_assets.sentences import SAMPLES_CODE_VERSION, SENTENCES
 from speech_assets.work import worker
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from server.presets import Preset
+    from collections.abc import Mapping, Sequence
 
 SCHEMA_VERSION = 1
 TIMEOUT_S = 300.0
@@ -57,28 +55,29 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     sentences = SENTENCES[: arguments.sentences]
     seeds = [int(seed) for seed in arguments.seeds.split(",")]
     preset = load_preset(arguments.preset)
-    asked = [[sentence, seed] for sentence in sentences for seed in seeds]
-    there = _already(store, preset, asked)
+    weights = {
+        "model": fingerprint(local_folder(preset.model_location(arguments.store), MODEL_FILES)),
+        "codec": fingerprint(local_folder(preset.codec_location(), CODEC_FILES)),
+    }
+    made_with = {
+        "schema_version": SCHEMA_VERSION,
+        "code_version": SAMPLES_CODE_VERSION,
+        "preset": preset.name,
+        "config_sha256": config_sha256(preset.config()),
+        "weights": weights,
+        "asked": [[sentence, seed] for sentence in sentences for seed in seeds],
+    }
+    there = _already(store, made_with)
     if there is not None:
         reporter.log(f"{samples_key(preset.name)}: the samples are there")
         _report(reporter, preset.name, there)
         return
-    reporter.start(len(asked), "clips")
+    reporter.start(len(sentences) * len(seeds), "clips")
     with SpeechServer.running(
         arguments.preset, environment={"SPEECH_STORE": arguments.store}
     ) as server:
         rows = speak(server, store, sentences, seeds, reporter)
-    store.write_json(
-        samples_key(server.preset),
-        {
-            "schema_version": SCHEMA_VERSION,
-            "code_version": SAMPLES_CODE_VERSION,
-            "preset": server.preset,
-            "config_sha256": server.config_sha256,
-            "made_at": utc_now(),
-            "clips": rows,
-        },
-    )
+    store.write_json(samples_key(preset.name), {**made_with, "made_at": utc_now(), "clips": rows})
     _report(reporter, server.preset, rows)
 
 
@@ -87,19 +86,15 @@ def _report(reporter: worker.Reporter, preset: str, rows: list[dict[str, Any]]) 
     reporter.result("samples", preset=preset, clips=len(rows), seconds=seconds)
 
 
-def _already(store: Store, preset: Preset, asked: list[list[Any]]) -> list[dict[str, Any]] | None:
-    """The clips of an earlier run that made the same with the same configuration."""
-    if not store.exists(samples_key(preset.name)):
+def _already(store: Store, made_with: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """The clips of an earlier run that made the same with the same configuration and weights."""
+    if not store.exists(samples_key(made_with["preset"])):
         return None
-    there: dict[str, Any] = store.read_json(samples_key(preset.name))
+    there: dict[str, Any] = store.read_json(samples_key(made_with["preset"]))
+    if any(there.get(name) != value for name, value in made_with.items()):
+        return None
     rows: list[dict[str, Any]] = there["clips"]
-    same = (
-        there["code_version"] == SAMPLES_CODE_VERSION
-        and there["config_sha256"] == config_sha256(preset.config())
-        and [[row["sentence"], row["seed"]] for row in rows] == asked
-        and all(store.exists(row["file"]) for row in rows)
-    )
-    return rows if same else None
+    return rows if all(store.exists(row["file"]) for row in rows) else None
 
 
 def speak(
@@ -112,52 +107,42 @@ def speak(
     """Have every sentence spoken with every seed; a row of each clip.
 
     Raises:
-        SpeakingError: the server answered with an error, or with something else than a WAV.
+        SpeakingError: the server answered with an error.
     """
     rows: list[dict[str, Any]] = []
     with httpx.Client(base_url=server.url, timeout=TIMEOUT_S) as client:
         for number, sentence in enumerate(sentences):
             for seed in seeds:
-                body = {"input": sentence, "response_format": "wav", "seed": seed}
+                # Whole, so that the header has true sizes and the end has its reason; with its
+                # lead-in, whose trim depends on the clock.
+                body = {
+                    "input": sentence,
+                    "response_format": "wav",
+                    "seed": seed,
+                    "stream": False,
+                    "lead_in": "keep",
+                }
                 response = client.post("/v1/audio/speech", json=body)
                 where = f"sentence {number} ({sentence!r}), seed {seed}"
                 if response.status_code != 200:
                     raise SpeakingError(
                         f"{where}: the server answered {response.status_code}: {response.text}"
                     )
+                audio = response.content
                 key = f"samples/{server.preset}/{number:03d}-{seed}.wav"
-                audio, samples = whole_wav(response.content, where)
                 store.write_bytes(key, audio)
                 rows.append(
                     {
                         "file": key,
                         "sentence": sentence,
                         "seed": seed,
-                        "seconds": samples / SAMPLE_RATE_HZ,
+                        "seconds": (len(audio) - HEADER_BYTES) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ,
+                        "finish_reason": response.headers["x-finish-reason"],
                         "request": response.headers["x-request-id"],
                     }
                 )
                 reporter.advance(1)
     return rows
-
-
-def whole_wav(streamed: bytes, where: str) -> tuple[bytes, int]:
-    """A WAV with true sizes of one whose header says that it is a stream, and its samples.
-
-    Raises:
-        SpeakingError: it is not such a WAV of 16 bits, mono, 24 kHz.
-    """
-    head = streamed[:44]
-    if head[:4] != b"RIFF" or head[36:40] != b"data" or len(streamed) % 2:
-        raise SpeakingError(f"{where}: {len(streamed)} bytes are not a streamed WAV")
-    pcm = streamed[44:]
-    target = io.BytesIO()
-    with wave.open(target, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(SAMPLE_RATE_HZ)
-        file.writeframes(pcm)
-    return target.getvalue(), len(pcm) // 2
 
 
 if __name__ == "__main__":

@@ -149,10 +149,14 @@ def _train_codec(chain: Chain, arguments: argparse.Namespace, reporter: worker.R
     options += ["--decoder-dim", str(arguments.decoder_dim)]
     seeds = arguments.codec_seeds.split(",")
     for seed in seeds:
+        if (out / f"stalled-{seed}").exists():
+            continue
         command = chain.codec(out, [*options, "--seed", seed])
         if _step(command, out, "codec", reporter, allowed=STALLED) != STALLED:
             return
         reporter.log(f"seed {seed} does not learn")
+        # Snapshots of a training that stalled must not be gone on from by another seed.
+        (out / "codec").rename(out / f"stalled-{seed}")
     raise TrainingFailedError(
         f"no codec learns with the seeds {', '.join(seeds)}; change something in voice_codec"
     )
@@ -163,22 +167,38 @@ def _step(
 ) -> int:
     """Run one command unless it is done already; its exit code, 0 or `allowed`."""
     done = out / f"{name}.done"
-    if done.exists():
+    asked = " ".join(command)
+    if done.exists() and done.read_text("utf-8") == asked:
         reporter.log(f"{name}: done before")
         return 0
     began_s = time.monotonic()
-    code = subprocess.run(
-        [sys.executable, "-m", f"speech_assets.work.{command[0]}", *command[1:]], check=False
-    ).returncode
+    code = _run(command)
     seconds = time.monotonic() - began_s
     if code not in (0, allowed):
         raise TrainingFailedError(
-            f"{name} failed with exit code {code} after {seconds:.0f} s: {' '.join(command)}"
+            f"{name} failed with exit code {code} after {seconds:.0f} s: {asked}"
         )
     if code == 0:
-        done.touch()
+        done.write_text(asked, "utf-8")
     reporter.log(f"{name}: {seconds:.0f} s")
     return code
+
+
+def _run(command: list[str]) -> int:
+    """Run a work command until it ends; it ends with us, too."""
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", f"speech_assets.work.{command[0]}"),
+            *(*command[1:], "--exit-on-stdin-eof"),
+        ],
+        stdin=subprocess.PIPE,
+    )
+    with process:
+        try:
+            return process.wait()
+        except BaseException:
+            process.terminate()
+            raise
 
 
 def _each(flag: str, values: Sequence[str]) -> list[str]:

@@ -145,7 +145,7 @@ def test_a_store_preset_is_looked_for_in_the_store(tmp_path: Path) -> None:
         preset.model_location()
     with pytest.raises(ConfigurationError, match="s3://bucket"):
         preset.model_location("s3://bucket/prefix")
-    with pytest.raises(WeightsError, match="preset w4a16 has not been made"):
+    with pytest.raises(WeightsError, match="preset w4a16 is not there"):
         preset.model_location(str(tmp_path))
     (tmp_path / "checkpoints" / "w4a16").mkdir(parents=True)
     folder = preset.model_location(str(tmp_path)).folder
