@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def slot_heads(weight: Tensor, codes: int) -> list[Callable[[Tensor], Tensor]]:
-    """For each slot, hidden states (n, hidden) to logits (n, codes), from its own packed rows."""
+    """For each slot, float32 hidden states (n, hidden) to logits (n, codes), from packed rows."""
     heads: list[Callable[[Tensor], Tensor]] = []
     for slot in range(TOKENS_PER_FRAME):
         holder = nn.Module()

@@ -95,16 +95,21 @@ class SpeechLlamaForCausalLM(LlamaForCausalLM):
         return torch.cat([hidden, due.to(hidden.dtype)[:, None]], -1)
 
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
-        """Logits of the sampled rows, in the head's dtype, of hidden states (n, hidden + 1).
+        """Logits of the sampled rows, float32, of hidden states (n, hidden + 1).
 
         Of shape (n, rows), those off their slot at -inf; on a CPU of shape (n, codes + 1), the rows
-        of the slots that `due` then names, and end_of_speech.
+        of the slots that `due` then names, and end_of_speech. Never rounded to the model's dtype:
+        bfloat16 has steps of 0.125 where logits of trained speech are (16 to 32).
         """
         hidden, column = hidden_states[:, :-1].contiguous(), hidden_states[:, -1]
         weight = cast("Tensor", self.lm_head.weight)
         if self.due_rows_only:
             return self._due_logits(hidden, column.int().tolist(), weight)
-        logits = F.linear(hidden, weight[: self.rows.count])
+        rows = weight[: self.rows.count]
+        if rows.dtype == torch.float32:
+            logits = F.linear(hidden, rows)
+        else:
+            logits = torch.mm(hidden, rows.t(), out_dtype=torch.float32)
         return logits.masked_fill_(self.off_slot[column.long()], float("-inf"))
 
     def _due_logits(self, hidden: Tensor, due: list[int], weight: Tensor) -> Tensor:
@@ -112,13 +117,14 @@ class SpeechLlamaForCausalLM(LlamaForCausalLM):
         if not self._heads:
             from server.engine_cpu import slot_heads
 
-            self._heads = slot_heads(weight, codes)
+            self._heads = slot_heads(weight.float(), codes)
+        hidden = hidden.float()
         logits = hidden.new_full((len(due), codes + 1), float("-inf"))
         for slot in set(due):
             of_slot = [n for n, other in enumerate(due) if other == slot]
             part = hidden if len(of_slot) == len(due) else hidden[of_slot]
             logits[of_slot, :codes] = self._heads[slot](part)
             if slot == 0:
-                logits[of_slot, codes] = part @ weight[stop]
+                logits[of_slot, codes] = part @ weight[stop].float()
         self.due = due
         return logits

@@ -36,7 +36,7 @@ class SlotSampler:
         """One id a row of logits (n, codes + 1), int32 of shape (n, 1), and logprobs if asked."""
         codes = self._rows.codes
         due = np.array(self._model.due)
-        scores = logits.float().numpy()
+        scores = logits.numpy()
         wanted = sampling_metadata.max_num_logprobs
         raw = None if wanted is None else torch.from_numpy(scores).log_softmax(-1)
         columns = self._draw(scores, due)
