@@ -89,7 +89,11 @@ class CoreEngine(Engine):
             max_model_len=config.model_config.max_model_len,
             vocabulary_rows=checkpoint.vocabulary_size if rows is None else rows.count,
         )
-        self._warm_up()
+        try:
+            self._warm_up()
+        except BaseException:
+            self.close()
+            raise
 
     def add(self, generation: Generation) -> None:
         self._check_alive()
@@ -98,12 +102,15 @@ class CoreEngine(Engine):
             raise ConfigurationError(f"request {request_id!r} is running already; give each its id")
         limit = check_generation(generation, self.facts, self._checkpoint.vocabulary_size)
         prompt = self._numbers.to_engine(generation.prompt_ids)
-        request = self._engine.input_processor.process_inputs(
-            request_id,
-            {"type": "token", "prompt_token_ids": prompt},
-            sampling_params(generation.sampling, limit, self._stop, self.facts),
-            supported_tasks=self._tasks,
-        )
+        try:
+            request = self._engine.input_processor.process_inputs(
+                request_id,
+                {"type": "token", "prompt_token_ids": prompt},
+                sampling_params(generation.sampling, limit, self._stop, self.facts),
+                supported_tasks=self._tasks,
+            )
+        except (ValueError, TypeError) as error:  # Of this request; the engine is unharmed.
+            raise ConfigurationError(f"request {request_id!r}: {error}") from error
         try:
             self._core.add_request(request)
         except Exception as error:

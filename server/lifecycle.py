@@ -161,7 +161,8 @@ class Lifecycle:
         """Wait until what has begun is delivered, or until time is up."""
         for session in list(self.serving.sessions):
             session.drain()
-        while self.serving.open_deliveries or self.serving.sessions:
+        serving = self.serving
+        while serving.open_deliveries or serving.beginning or serving.sessions:
             if time.monotonic() > self._drain_until_s:
                 _LOG.warning(
                     "ending with %d streams and %d sockets unfinished",

@@ -181,6 +181,7 @@ class Serving:
     failure: str = ""
     started_at: int = field(default_factory=lambda: int(time.time()))
     open_deliveries: int = field(default=0, init=False)
+    beginning: int = field(default=0, init=False)  # Requests that wait for their utterance.
     sessions: set[Session] = field(default_factory=set[Session], init=False)
 
     def loaded(self, model: Model) -> None:
@@ -231,7 +232,12 @@ class Serving:
                 sampling=replace(model.sampling, **given),
                 lead_in=options.lead_in or "trim",
             )
-            utterance = await self._ask(model.service, request)
+            # Counted at once: a drain waits for what is in the queue as for what is spoken.
+            self.beginning += 1
+            try:
+                utterance = await self._ask(model.service, request)
+            finally:
+                self.beginning -= 1
         except RequestError as error:
             self.refused(transport, error)
             raise
