@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TIMEOUT_S = 120.0
-# Spoken for several seconds by a voice that never ends by itself: its guards end it.
-LONG_TEXT = "the quick brown fox jumps over the lazy dog and then it rests " * 6
+# Spoken for many seconds by a voice that never ends by itself: a guard or the model's length does.
+LONG_TEXT = "the quick brown fox jumps over the lazy dog and then it rests " * 4
 SOCKET = "/v1/audio/speech/stream"
 # Asked so, the same text is the same speech: how much of a lead-in goes out depends on time.
 REPEATABLE = {"seed": 1, "lead_in": "keep"}
@@ -70,13 +70,14 @@ def wait_until_free(server: SpeechServer) -> None:
 
 
 def metric(server: SpeechServer, name: str, **labels: str) -> float:
-    """One sample of /metrics; 0 when it was never counted."""
+    """Sum of the samples of that name and those labels in /metrics."""
     text = httpx.get(f"{server.url}/metrics", timeout=TIMEOUT_S).text
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            if sample.name == name and labels.items() <= sample.labels.items():
-                return sample.value
-    return 0.0
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == name and labels.items() <= sample.labels.items()
+    )
 
 
 def raw_request(server: SpeechServer, text: str, *, receive_buffer: int = 0) -> socket.socket:
@@ -101,6 +102,8 @@ def open_socket(
         open_timeout=TIMEOUT_S,
         close_timeout=1,
         max_size=None,
+        max_queue=1 if receive_buffer else 16,
+        ping_interval=None,
     ) as client:
         send(client, {"type": "session.config", "stream_audio": True, **SAME, **config})
         yield client

@@ -1,0 +1,91 @@
+"""A server for as long as it is needed: ready when given, gone when left, its end explained."""
+
+from __future__ import annotations
+
+import signal
+import uuid
+from pathlib import Path
+
+import httpx
+import pytest
+from lineage_run import processes_with, wait_for
+from small_voice import write_small_voice
+from speech_servers import post, running
+
+from resources.errors import WorkError
+from resources.speech_server import SpeechServer
+
+MARK = "SPEECH_TEST_MARK"
+
+
+@pytest.fixture(scope="module")
+def voice(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_small_voice(tmp_path_factory.mktemp("voice"), live_codes=1_500)
+
+
+@pytest.fixture
+def marked() -> dict[str, str]:
+    """An environment by which a test's processes are known."""
+    return {MARK: uuid.uuid4().hex}
+
+
+def none_left(marked: dict[str, str]) -> bool:
+    return processes_with(MARK, marked[MARK]) == []
+
+
+def test_a_server_is_ready_when_it_is_given_and_gone_when_it_is_left(
+    voice: Path, marked: dict[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    with running(voice, environment=marked) as server:
+        assert httpx.get(f"{server.url}/ready").json() == {"ready": True}
+        assert server.preset == "embedded-bf16"
+        assert httpx.get(f"{server.url}/config").json()["config_sha256"] == server.config_sha256
+        assert post(server, "hello").status_code == 200
+    assert server.process.returncode == 0
+    assert none_left(marked)
+    # Its log is seen by whoever started it, and the last lines are kept.
+    assert server.tail[-1] in capfd.readouterr().err
+
+
+def test_a_server_ends_also_when_its_user_fails(voice: Path, marked: dict[str, str]) -> None:
+    with pytest.raises(ZeroDivisionError), running(voice, environment=marked):
+        raise ZeroDivisionError
+    assert none_left(marked)
+
+
+def test_a_server_that_dies_while_it_is_used_is_told_with_what_it_said_last(
+    voice: Path, marked: dict[str, str]
+) -> None:
+    def kill_and_ask() -> None:
+        with running(voice, environment=marked) as server:
+            server.process.send_signal(signal.SIGKILL)
+            wait_for(lambda: server.process.poll() is not None, "the server is dead")
+            httpx.get(f"{server.url}/ready")
+
+    with pytest.raises(WorkError, match="killed by signal 9; it logged last") as raised:
+        kill_and_ask()
+    assert raised.value.retryable
+    assert isinstance(raised.value.__cause__, httpx.ConnectError)
+    assert none_left(marked)
+
+
+def test_a_server_that_cannot_start_says_why(tmp_path: Path, marked: dict[str, str]) -> None:
+    with (
+        pytest.raises(WorkError, match="ended with exit code 3; it logged last") as raised,
+        running(tmp_path, environment=marked),
+    ):
+        pytest.fail("an empty folder was served")
+    assert str(tmp_path) in str(raised.value)
+    assert not raised.value.retryable
+    assert none_left(marked)
+
+
+def test_a_server_that_is_not_ready_in_time_is_ended(voice: Path, marked: dict[str, str]) -> None:
+    arguments = ("--model", str(voice))
+    with (
+        pytest.raises(WorkError, match="not ready within 0 s") as raised,
+        SpeechServer.running("embedded", arguments=arguments, environment=marked, ready_within_s=0),
+    ):
+        pytest.fail("it was given")
+    assert raised.value.retryable
+    assert none_left(marked)
