@@ -201,8 +201,8 @@ function showHere() {
 }
 
 function showServer() {
-  $("ttfa-server").textContent = `at the server: ${milliseconds(timings.ttfa_ms)}`;
-  $("ttfs-server").textContent = `at the server: ${milliseconds(timings.ttfs_ms)}`;
+  $("ttfa-server").textContent = `server: ${milliseconds(timings.ttfa_ms)}`;
+  $("ttfs-server").textContent = `server: ${milliseconds(timings.ttfs_ms)}`;
   if (timings.samples) {
     const audioMs = (timings.samples / SAMPLE_RATE_HZ) * 1000;
     $("rtf").textContent = (timings.generatedMs / audioMs).toFixed(2);

@@ -3,6 +3,7 @@
 export const SAMPLE_RATE_HZ = 24000;
 const AUDIBLE = 10 ** (-40 / 20); // -40 dBFS, over windows of 10 ms.
 const WINDOW = SAMPLE_RATE_HZ / 100;
+const HEARD_GAP_MS = 20; // Shorter ones pass unnoticed.
 
 /** Index of the first audible sample, by windows of 10 ms; -1 if there is none. */
 export function onsetOf(samples) {
@@ -72,7 +73,7 @@ export class Player {
     this.pieces.push(pcm);
     this.#remember(pcm);
     if (this.dryAt === null) this.ttfaMs = now - this.askedAt;
-    else if (now > this.dryAt) this.gaps += 1;
+    else if (now > this.dryAt + HEARD_GAP_MS) this.gaps += 1;
     const playsAt = this.dryAt === null ? now : Math.max(now, this.dryAt);
     if (this.ttfsMs === null) {
       const onset = onsetOf(this.samples.subarray(0, this.length));

@@ -86,7 +86,7 @@ def test_text_is_heard_and_measured(page: Page, server: SpeechServer, tmp_path: 
     expect(page.locator("body")).to_have_attribute("data-state", "ready")
     for name in ("ttfa", "ttfs"):
         expect(page.locator(f"#{name}")).to_contain_text("ms")
-        expect(page.locator(f"#{name}-server")).to_contain_text("at the server")
+        expect(page.locator(f"#{name}-server")).to_contain_text("server: ")
     assert float(page.locator("#rtf").text_content() or "") > 0
     expect(page.get_by_role("alert")).to_be_hidden()
     assert page.locator("#waveform").evaluate(INKED_COLUMNS) > 0.05
