@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TIMEOUT_S = 120.0
-# Spoken for many seconds by a voice that never ends by itself: a guard or the model's length does.
+# With seed 1 the small voice speaks it for many seconds, until a guard or the model's length ends
+# it; with another it may end by itself.
 LONG_TEXT = "the quick brown fox jumps over the lazy dog and then it rests " * 4
 SOCKET = "/v1/audio/speech/stream"
 # Asked so, the same text is the same speech: how much of a lead-in goes out depends on time.

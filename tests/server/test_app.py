@@ -56,7 +56,11 @@ def test_openais_client_streams_speech_while_it_is_made(server: SpeechServer) ->
     with (
         client(server) as api,
         api.audio.speech.with_streaming_response.create(
-            model="embedded", voice="nova", input=LONG_TEXT, response_format="pcm"
+            model="embedded",
+            voice="nova",
+            input=LONG_TEXT,
+            response_format="pcm",
+            extra_body=REPEATABLE,
         ) as answer,
     ):
         chunks = answer.iter_bytes()
