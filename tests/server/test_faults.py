@@ -49,7 +49,7 @@ MARK = "SPEECH_TEST_MARK"
 DYING = """
 import server.engine_core as core, sys
 from server.errors import EngineDiedError
-step, left = core.CoreEngine.step, [40]
+step, left = core.CoreEngine.step, [200]  # The first audio takes at most 50, however slow the machine.
 def dying_step(self):
     left[0] -= 1
     if left[0] < 0:
