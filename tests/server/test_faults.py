@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 TEXT = "hello there"
 MARK = "SPEECH_TEST_MARK"
-# The server as it is, but that its engine dies of the text that the test says.
+# The server as it is, but that its engine dies after the first audio, which takes at most 50 steps.
 DYING = """
 import server.engine_core as core, sys
 from server.errors import EngineDiedError
-step, left = core.CoreEngine.step, [200]  # The first audio takes at most 50, however slow the machine.
+step, left = core.CoreEngine.step, [200]
 def dying_step(self):
     left[0] -= 1
     if left[0] < 0:
