@@ -150,4 +150,8 @@ def _limits(settings: Sequence[str]) -> Limits:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    logging.shutdown()
+    # All is ended; taking torch and vLLM apart object by object would take seconds.
+    os._exit(code)

@@ -8,7 +8,9 @@ and core outputs are read as they are: no detokenizer, no request objects. That 
 from __future__ import annotations
 
 import gc
+import logging
 import os
+import warnings
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from server.engine import (
@@ -191,8 +193,21 @@ def set_environment(settings: EngineSettings, *, in_process: bool) -> None:
     os.environ.setdefault("DO_NOT_TRACK", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     if settings.device == "cpu":
+        _hush()
+    if settings.device == "cpu":
         # More threads wait for each other on shared cores (43 tokens/s instead of 91 at 103 M).
         os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def _hush() -> None:
+    """Keep to errors what torch and vLLM say of themselves on a CPU.
+
+    That Triton is absent, that memory is bound to the one node: nothing that a user can act on.
+    """
+    for name in ("vllm", "torch._library.triton"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    # Of vLLM's own use of torch, at import.
+    warnings.filterwarnings("ignore", "`torch.distributed.reduce_op` is deprecated")
 
 
 def engine_arguments(

@@ -69,6 +69,7 @@ class Lifecycle:
         except PortError as error:
             _LOG.error("%s", error)
             return EXIT_PORT
+        _LOG.info("loading; %s answers 503 until it is ready", url_of(listener))
         with listener, ready_line, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(self._serve(listener, ready_line))
 
@@ -103,10 +104,12 @@ class Lifecycle:
             "pid": os.getpid(),
         }
         print(json.dumps(line), file=ready_line, flush=True)
+        _LOG.info("ready: open %s; Ctrl-C ends it", line["url"])
         code = await self._until_stopped(model)
         await self._drain()
         await self._end_http(server, serving)
         await self._close(model, code)
+        _LOG.info("ended")
         return code
 
     async def _close(self, model: Model, code: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from server.checkpoint import open_checkpoint
@@ -32,6 +33,8 @@ def load_model(preset: Preset, metrics: Metrics, *, store: str | None = None) ->
         WeightsError: weights are missing, damaged or do not fit.
         EngineDiedError: the engine died while starting.
     """
+    # Before torch loads, which reads it then: of its C++ side only errors are for a user.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     device = find_device(preset.device)
     given = local_folder(preset.model_location(store), MODEL_FILES)
     folder = plain_folder(given)

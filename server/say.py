@@ -39,12 +39,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
     out: Path = arguments.out
+    if not arguments.text.strip():
+        return _told(ConfigurationError("the text is empty; give words to speak"))
     if not out.parent.is_dir():
         return _told(ConfigurationError(f"--out {out}: there is no folder {out.parent}"))
     # What vLLM prints on standard output belongs to standard error: the answer is one line.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    print("Loading the model (seconds; the first time it also unpacks itself) ...", file=sys.stderr)
+    print("Loading the model (up to a minute on a slow machine) ...", file=sys.stderr)
     try:
         preset = overridden(
             load_preset(arguments.preset),
@@ -62,7 +64,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     seconds = report.samples / SAMPLE_RATE_HZ
     line = {"file": str(out), "seconds": round(seconds, 2), "finish_reason": report.finish_reason}
     with answers:
-        print(json.dumps({**line, **timings_of(report)}), file=answers)
+        if answers.isatty():
+            print(f"wrote {out}: {seconds:.1f} s of speech, RTF {report.rtf:.2f}", file=answers)
+        else:
+            print(json.dumps({**line, **timings_of(report)}), file=answers)
     return 0
 
 

@@ -121,7 +121,7 @@ class EngineService:
             raise BadRequestError(
                 f"a text of {len(request.text)} characters takes about {needed} tokens, its speech "
                 f"included, and the model has {longest}: its end would be lost; send it in pieces, "
-                "a sentence or two each (the WebSocket cuts sentences by itself)",
+                "a sentence or two each (the WebSocket cuts them with split_granularity sentence)",
                 param="input",
             )
         return prompt_ids

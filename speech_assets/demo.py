@@ -69,7 +69,7 @@ def _main() -> int:
     shards = [key for keys in shards_of_split.values() for key in keys]
     print(
         f"Profile {profile.name}: corpus {profile.corpus.name}, {len(shards)} shards; everything"
-        f" made goes to {store_root}\nThe first time takes two to six minutes on a laptop.",
+        f" made goes to {store_root}\nThe first time takes three to ten minutes on a laptop.",
         flush=True,
     )
     started_s = time.monotonic()
