@@ -116,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _port(text: str) -> int:
-    port = int(text)
+    port = int(text) if text.isdecimal() else -1
     if not 0 <= port < 65_536:
         raise argparse.ArgumentTypeError(f"{text} is not a port; give 0 to 65535")
     return port

@@ -237,7 +237,10 @@ def _same_site(headers: Mapping[str, str], allowed: tuple[str, ...]) -> bool:
     origin = headers.get("origin")
     if origin is None or origin in allowed or "*" in allowed:
         return True
-    return urlsplit(origin).netloc == headers.get("host")
+    try:
+        return urlsplit(origin).netloc == headers.get("host")
+    except ValueError:  # Not an address at all.
+        return False
 
 
 async def _refused(_: Request, error: Exception) -> Response:

@@ -172,6 +172,13 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
             raise WeightsError(
                 f"{path}: the header is damaged ({error}); copy or download the file again"
             ) from error
+    entries = header.items() if isinstance(header, dict) else [("header", None)]
+    for name, entry in entries:
+        whole = isinstance(entry, dict) and {"shape", "data_offsets"} <= entry.keys()
+        if not whole and name != "__metadata__":
+            raise WeightsError(
+                f"{path}: the header is damaged at {name!r}; copy or download the file again"
+            )
     return cast("dict[str, Any]", header), 8 + length
 
 

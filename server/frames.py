@@ -230,6 +230,9 @@ def _parse_layout(value: dict[str, Any]) -> TokenLayout:
     before, after = order[: at - with_voice], order[at + 1 :]
     if "voice" in before or "voice" in after:
         raise ValueError(f"prompt_order {order} has the voice elsewhere than before the phonemes")
+    for name in ("voices", "phonemes"):
+        if not isinstance(value[name], list):
+            raise ValueError(f"{name} is {value[name]!r}; it must be a list")
     sampling: dict[str, float] = value.get("sampling", {})
     audio_base = int(value["audio_base"])
     return TokenLayout(

@@ -40,6 +40,7 @@ EXIT_ENGINE = 5
 
 DRAIN_S = 30.0  # For streams that have begun, after a signal.
 ABANDONED_S = 5.0  # For everything, when whoever started us is gone.
+TOLD_S = 0.3  # For those who are cut off to be told.
 CLOSE_S = 10.0  # For the engine, after the last stream.
 _LOOK_EVERY_S = 0.1
 
@@ -57,6 +58,7 @@ class Lifecycle:
     exit_on_stdin_eof: bool = False
     _stop: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _drain_until_s: float = field(default=0.0, init=False)
+    _at_once: bool = field(default=False, init=False)  # Whoever started us is gone or impatient.
 
     def run(self) -> int:
         """Serve until something ends it; the exit code that its end deserves."""
@@ -107,7 +109,14 @@ class Lifecycle:
         _LOG.info("ready: open %s; Ctrl-C ends it", line["url"])
         code = await self._until_stopped(model)
         await self._drain()
+        if serving_now := self.serving.open_deliveries + self.serving.beginning:
+            _LOG.warning("ending with %d streams unfinished", serving_now)
+            model.service.abandon()
+            # So that those who wait for a first chunk hear why there is none.
+            await asyncio.sleep(TOLD_S)
         await self._end_http(server, serving)
+        if self._at_once:
+            _exit_now(code)
         await self._close(model, code)
         _LOG.info("ended")
         return code
@@ -167,11 +176,6 @@ class Lifecycle:
         serving = self.serving
         while serving.open_deliveries or serving.beginning or serving.sessions:
             if time.monotonic() > self._drain_until_s:
-                _LOG.warning(
-                    "ending with %d streams and %d sockets unfinished",
-                    self.serving.open_deliveries,
-                    len(self.serving.sessions),
-                )
                 return
             await asyncio.sleep(_LOOK_EVERY_S / 2)
 
@@ -183,6 +187,7 @@ class Lifecycle:
         if self._stop.is_set():
             # A second Ctrl-C means at once.
             self._drain_until_s = 0.0
+            self._at_once = True
             return
         _LOG.info("%s: draining for at most %g s", signal.Signals(number).name, DRAIN_S)
         self._drain_until_s = time.monotonic() + DRAIN_S
@@ -190,6 +195,7 @@ class Lifecycle:
 
     def _abandoned(self) -> None:
         self._drain_until_s = 0.0
+        self._at_once = True
         self._stop.set()
 
 

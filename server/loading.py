@@ -9,7 +9,6 @@ from server.checkpoint import open_checkpoint
 from server.engine import Sampling, find_device, open_engine
 from server.packed import plain_folder
 from server.presets import config_sha256
-from server.service import EngineService
 from server.serving import Model
 from server.text import TextEncoder
 from server.voices import Voices
@@ -35,6 +34,8 @@ def load_model(preset: Preset, metrics: Metrics, *, store: str | None = None) ->
     """
     # Before torch loads, which reads it then: of its C++ side only errors are for a user.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    from server.service import EngineService
+
     device = find_device(preset.device)
     given = local_folder(preset.model_location(store), MODEL_FILES)
     folder = plain_folder(given)

@@ -210,6 +210,9 @@ def overridden(
     given: dict[str, Any] = {"max_streams": max_streams, "max_queue": max_queue}
     for name, text in (("model", model), ("codec", codec)):
         if text is not None:
+            if not text.strip():
+                raise ConfigurationError(f"--{name} is empty; give a folder or OWNER/NAME@REVISION")
+            parse_location(text)  # Raises where there is nothing.
             is_folder = Path(text).expanduser().is_dir()
             given[name] = str(Path(text).expanduser().resolve()) if is_folder else text
     if device != "auto":

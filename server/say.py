@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
     from server.serving import Model
 
+EXIT_INTERRUPTED = 130
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Speak what the command line says; 0, or 2, 3 or 5 as the server's exit codes."""
     arguments = _parser().parse_args(argv)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
     out: Path = arguments.out
-    if not arguments.text.strip():
-        return _told(ConfigurationError("the text is empty; give words to speak"))
-    if not out.parent.is_dir():
-        return _told(ConfigurationError(f"--out {out}: there is no folder {out.parent}"))
+    if (fault := _fault(arguments)) is not None:
+        return _told(ConfigurationError(fault))
     # What vLLM prints on standard output belongs to standard error: the answer is one line.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -61,6 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             model.service.close()
     except (ServerError, RequestError) as error:
         return _told(error)
+    except KeyboardInterrupt:
+        print("interrupted; nothing is written", file=sys.stderr)
+        return EXIT_INTERRUPTED
     seconds = report.samples / SAMPLE_RATE_HZ
     line = {"file": str(out), "seconds": round(seconds, 2), "finish_reason": report.finish_reason}
     with answers:
@@ -122,6 +125,22 @@ def write_whole(path: Path, data: bytes) -> None:
         ) from error
 
 
+def _fault(arguments: argparse.Namespace) -> str | None:
+    """What is wrong with the arguments, as far as that shows before the model is loaded."""
+    out: Path = arguments.out
+    if not arguments.text.strip():
+        return "the text is empty; give words to speak"
+    if arguments.seed is not None and not 0 <= arguments.seed < 2**63:
+        return f"--seed {arguments.seed} is outside 0..2**63-1"
+    if out.is_dir():
+        return f"--out {out} is a folder; name the file in it"
+    if not out.parent.is_dir():
+        return f"--out {out}: there is no folder {out.parent}"
+    if not os.access(out.parent, os.W_OK):
+        return f"--out {out}: nothing can be written into {out.parent}"
+    return None
+
+
 def _told(error: Exception) -> int:
     print(error, file=sys.stderr)
     if isinstance(error, (ConfigurationError, BadRequestError, RequestError)):
@@ -147,4 +166,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # Taking torch and vLLM apart object by object would take seconds.

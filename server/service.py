@@ -86,10 +86,17 @@ class EngineService:
             BadRequestError: the text cannot be spoken.
         """
         asked_s = time.monotonic()
-        prompt_ids = await asyncio.to_thread(self._encode, request)
-        await self._take_place(request.id)
-        utterance = ServedUtterance(request, self._thread.cancel)
         spoken = spoken_characters(request.text)
+        self._check_length(request.text, spoken, prompt_tokens=1)
+        # A place first: what is put into phonemes is bounded by the same limits as what is spoken.
+        await self._take_place(request.id)
+        try:
+            prompt_ids = await asyncio.to_thread(self._encode, request)
+            self._check_length(request.text, spoken, len(prompt_ids))
+        except BaseException:
+            self._ended(request.id)
+            raise
+        utterance = ServedUtterance(request, self._thread.cancel)
         submission = Submission(request, prompt_ids, spoken, utterance, asked_s)
         self._thread.submit(submission, asyncio.get_running_loop())
         return utterance
@@ -104,27 +111,35 @@ class EngineService:
             status = "degraded"
         return Health(status, len(self._active), waiting)
 
+    def abandon(self) -> None:
+        """End every utterance and refuse what waits, now; called on the event loop."""
+        for place in self._waiting:
+            if not place.done():
+                place.set_exception(OverloadedError("the server is ending; try again"))
+        for name in self._active:
+            self._thread.cancel(name)
+
     def close(self) -> None:
         """End every utterance, the engine and the thread; blocks until they have ended."""
         self._thread.close()
 
-    def _encode(self, request: SpeechRequest) -> list[int]:
-        try:
-            prompt_ids = self._text.encode(request.text, request.voice)
-        except ValueError as error:
-            raise BadRequestError(str(error), param="input") from error
+    def _check_length(self, text: str, spoken: int, prompt_tokens: int) -> None:
+        """Raises BadRequestError where the model's length would cut the speech off."""
         longest = self.engine.facts.max_model_len
-        needed = len(prompt_ids) + round(
-            Guard(len(request.text)).expected_s * REALTIME_TOKENS_PER_S
-        )
+        needed = prompt_tokens + round(Guard(spoken).expected_s * REALTIME_TOKENS_PER_S)
         if needed > longest:
             raise BadRequestError(
-                f"a text of {len(request.text)} characters takes about {needed} tokens, its speech "
+                f"a text of {len(text)} characters takes about {needed} tokens, its speech "
                 f"included, and the model has {longest}: its end would be lost; send it in pieces, "
                 "a sentence or two each (the WebSocket cuts them with split_granularity sentence)",
                 param="input",
             )
-        return prompt_ids
+
+    def _encode(self, request: SpeechRequest) -> list[int]:
+        try:
+            return self._text.encode(request.text, request.voice)
+        except ValueError as error:
+            raise BadRequestError(str(error), param="input") from error
 
     async def _take_place(self, name: str) -> None:
         if len(self._active) + self._given < self.max_streams and not self._waiting:
@@ -143,7 +158,7 @@ class EngineService:
         except BaseException as error:
             if place in self._waiting:
                 self._waiting.remove(place)
-            if place.done() and not place.cancelled():
+            if place.done() and not place.cancelled() and place.exception() is None:
                 self._given -= 1
                 self._give_place()  # It came just then.
             if isinstance(error, TimeoutError):

@@ -107,6 +107,10 @@ class SpeechService(Protocol):
         """How the service is, now."""
         ...
 
+    def abandon(self) -> None:
+        """End every utterance and refuse what waits, now."""
+        ...
+
     def close(self) -> None:
         """End every utterance, the engine and the thread; blocks until they have ended."""
         ...

@@ -12,6 +12,11 @@ import unicodedata
 LONGEST_PIECE = 300
 """Characters that go to the phonemizer at once: it cuts at 510 phonemes and drops a space there."""
 
+LONGEST_WORD = 40
+"""Characters of one word or compound; longer ones are cut."""
+_DIGITS = re.compile(r"\d{16,}")  # Longer numbers have no words: digit by digit.
+_SPECIAL = re.compile(r"<\|[^|<>\s]*\|>")  # Tokens of language models are no text.
+
 EMOTIONS = ("laugh", "chuckle", "sigh", "cough", "sniffle", "groan", "yawn", "gasp")
 _EMOTION = re.compile(rf"<\s*/?\s*(?:{'|'.join(EMOTIONS)})\s*/?\s*>", re.IGNORECASE)
 
@@ -79,13 +84,25 @@ def spoken_pieces(text: str) -> list[str]:
 
 def spoken(text: str) -> str:
     """`text` with what has a spoken form in words, and nothing that the phonemizer cannot know."""
-    text = _EMOTION.sub(" ", text).translate(_TABLE)
+    text = _EMOTION.sub(" ", _SPECIAL.sub(" ", text)).translate(_TABLE)
     for pattern, words in _REPLACED[:4]:
         text = pattern.sub(words, text)
-    plain = "".join(map(_plain, unicodedata.normalize("NFKD", text)))
+    # One space for many, and no long compound: time grows with the square and cube of those.
+    plain = " ".join("".join(map(_plain, unicodedata.normalize("NFKD", text))).split())
     for pattern, words in _REPLACED[4:]:
         plain = pattern.sub(words, plain)
-    return re.sub(r"\s+", " ", plain).strip()
+    plain = _DIGITS.sub(lambda run: " ".join(run[0]), plain)
+    return " ".join(" ".join(map(_broken, plain.split())).split())
+
+
+def _broken(word: str) -> str:
+    """The word, a longer one than any in pieces."""
+    if len(word) <= LONGEST_WORD:
+        return word
+    parts = re.split(r"[-/&,+]+", word)
+    return " ".join(
+        part[at : at + LONGEST_WORD] for part in parts for at in range(0, len(part), LONGEST_WORD)
+    )
 
 
 def _plain(character: str) -> str:

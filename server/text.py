@@ -117,8 +117,13 @@ class Phonemes:
 
     def _phonemes(self, piece: str) -> str:
         """Phonemes of a piece, of the layout's symbols only, with the piece's last mark."""
-        with self._lock:
-            phonemes = self._phonemize(piece).translate(self._alike)
+        try:
+            with self._lock:
+                phonemes = self._phonemize(piece).translate(self._alike)
+        except Exception as error:  # The phonemizer's own kinds; of this text.
+            raise ValueError(
+                f"the text {piece[:40]!r} cannot be put into phonemes; spell it out in words"
+            ) from error
         known = "".join(symbol for symbol in phonemes if symbol in self._places)
         known = re.sub(r"\s+", " ", known).strip()
         last = piece[-1]

@@ -66,6 +66,7 @@ def test_the_graph_has_the_shape_that_the_design_gives(
         "tokens": ["speech"],
         "manifest": ["tokens"],
         "dataset_card": ["manifest"],
+        "samples": [],
     }
     tokens = graph.get(dg.AssetKey("tokens"))
     assert tokens.partitions_def is not None

