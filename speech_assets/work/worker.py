@@ -152,6 +152,8 @@ def run(
 
 def die_with_parent() -> None:
     """Ask Linux to kill this process when the one that started it ends, however it ends."""
+    # A shell may have left it ignored, and a pool could then not end its processes.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if sys.platform == "linux":
         # Known from the start: asked for only now, the parent may already be another one.
         parent = multiprocessing.parent_process()
