@@ -76,7 +76,8 @@ def test_a_llama_vocabulary_of_orpheus_needs_no_file(tmp_path: Path) -> None:
         ({"phonemes": ["a", "a"]}, "a phoneme is listed twice"),
         ({"sampling": {"top_p": 0}}, "top_p 0"),
         ({"sampling": {"repetition_penalty": -1}}, "repetition_penalty -1"),
-        ({"voices": 3}, "not iterable"),
+        ({"voices": 3}, "voices is 3; it must be a list"),
+        ({"phonemes": 5}, "phonemes is 5; it must be a list"),
     ],
 )
 def test_a_layout_that_contradicts_itself_is_refused(
