@@ -101,7 +101,7 @@ def test_a_backfill_started_in_the_ui_fills_the_lineage(
             if _is_open(dagster_ui):
                 break
             page.wait_for_timeout(500)
-        page.goto(f"{dagster_ui}/asset-groups")
+        page.goto(f"{dagster_ui}/locations/__repository__@speech_assets/asset-groups/corpus")
         page.get_by_role("button", name="Materialize all").click()
         page.get_by_role("button", name="All", exact=True).click()
         page.get_by_role("button", name="Launch backfill").click()
