@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from server.errors import WeightsError
-from server.frames import TokenLayout, read_layout
+from server.frames import TokenLayout, read_json, read_layout
 from server.packed import plain_folder
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def open_checkpoint(folder: Path, *, cache: Path | None = None) -> Checkpoint:
         raise WeightsError(f"{folder}: no such folder; give one that holds a checkpoint")
     folder = plain_folder(folder, cache)
     config_path = folder / "config.json"
-    config = _read_json(config_path)
+    config = read_json(config_path)
     if config.get("model_type") != _MODEL_TYPE:
         raise WeightsError(
             f"{config_path}: model_type {config.get('model_type')!r} is not {_MODEL_TYPE!r}; only "
@@ -137,7 +137,7 @@ def _check_shapes(
 def _tensor_shapes(folder: Path) -> tuple[dict[str, list[int]], int]:
     """Shape of each tensor by name, and the bytes of all weights files, each of its full length."""
     if (folder / _INDEX).is_file():
-        names = sorted(set(_read_json(folder / _INDEX)["weight_map"].values()))
+        names = sorted(set(read_json(folder / _INDEX)["weight_map"].values()))
     else:
         names = [_WEIGHTS]
     shapes: dict[str, list[int]] = {}
@@ -180,15 +180,3 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
                 f"{path}: the header is damaged at {name!r}; copy or download the file again"
             )
     return cast("dict[str, Any]", header), 8 + length
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value: object = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError as error:
-        raise WeightsError(f"{path}: no such file; is this the folder of a checkpoint?") from error
-    except (OSError, ValueError) as error:
-        raise WeightsError(f"{path}: not readable as JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise WeightsError(f"{path}: holds {type(value).__name__}, need an object")
-    return cast("dict[str, Any]", value)

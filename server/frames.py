@@ -183,7 +183,7 @@ def read_layout(folder: Path) -> TokenLayout:
     """
     path = folder / LAYOUT_FILE
     if not path.is_file():
-        rows = _read_json(folder / "config.json").get("vocab_size")
+        rows = read_json(folder / "config.json").get("vocab_size")
         if rows != ORPHEUS.vocabulary_size:
             raise WeightsError(
                 f"{folder}: no {LAYOUT_FILE}, and a vocabulary of {rows} rows is not that of "
@@ -191,7 +191,7 @@ def read_layout(folder: Path) -> TokenLayout:
             )
         return ORPHEUS
     try:
-        layout = _parse_layout(_read_json(path))
+        layout = _parse_layout(read_json(path))
         _check_layout(layout)
     except KeyError as error:
         raise WeightsError(f"{path}: field {error} is missing") from error
@@ -200,7 +200,12 @@ def read_layout(folder: Path) -> TokenLayout:
     return layout
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file of a checkpoint.
+
+    Raises:
+        WeightsError: there is no such file, or it holds something else.
+    """
     try:
         value: object = json.loads(path.read_text("utf-8"))
     except FileNotFoundError as error:

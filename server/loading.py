@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from server.checkpoint import open_checkpoint
 from server.engine import Sampling, find_device, open_engine
-from server.packed import plain_folder
 from server.presets import config_sha256
 from server.serving import Model
 from server.text import TextEncoder
@@ -38,9 +37,8 @@ def load_model(preset: Preset, metrics: Metrics, *, store: str | None = None) ->
 
     device = find_device(preset.device)
     given = local_folder(preset.model_location(store), MODEL_FILES)
-    folder = plain_folder(given)
-    checkpoint = open_checkpoint(folder)
-    text = TextEncoder(folder, checkpoint.layout)
+    checkpoint = open_checkpoint(given)
+    text = TextEncoder(checkpoint.folder, checkpoint.layout)
     codec_folder = local_folder(preset.codec_location(), CODEC_FILES)
 
     def open_parts() -> tuple[Engine, CodecDecoder]:
