@@ -52,7 +52,10 @@ def short_corpus(
 
 @pytest.fixture(scope="session")
 def short_profile(short_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Environment that makes the short corpus and the embedded codec the profile in force."""
+    """Environment that makes the short corpus and the embedded codec the profile in force.
+
+    It speaks with no preset: test_samples.py has the server's part.
+    """
     table = tmp_path_factory.mktemp("profiles") / "profiles.toml"
     table.write_text(
         f"""
@@ -64,6 +67,7 @@ def short_profile(short_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory
         [profiles.short]
         corpus = "short"
         codec = "embedded"
+        presets = []
         """
     )
     return {"SPEECH_PROFILES": str(table), "SPEECH_PROFILE": "short"}

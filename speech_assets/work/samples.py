@@ -1,7 +1,8 @@
 """Speak sentences through a running server and keep them: `samples/<preset>/` in the store.
 
 A server of the preset is started, asked as any client asks it, and ended. Each sentence becomes a
-WAV; ``samples.json``, written last, says for each what was asked and how it went.
+WAV; ``samples.json``, written last, says for each what was asked and how it went. Nothing in it tells
+when or in which run: the same preset gives the same bytes again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from server.wav import BYTES_PER_SAMPLE, HEADER_BYTES
 from server.weights import CODEC_FILES, MODEL_FILES, fingerprint, local_folder
 from speech_assets.errors import SpeechAssetsError
 from speech_assets.profiles import DEFAULT_STORE
-from speech_assets.results import utc_now
 from speech_assets.sentences import SAMPLES_CODE_VERSION, SENTENCES
 from speech_assets.work import worker
 
@@ -77,7 +77,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
         arguments.preset, environment={"SPEECH_STORE": arguments.store}
     ) as server:
         rows = speak(server, store, sentences, seeds, reporter)
-    store.write_json(samples_key(preset.name), {**made_with, "made_at": utc_now(), "clips": rows})
+    store.write_json(samples_key(preset.name), {**made_with, "clips": rows})
     _report(reporter, server.preset, rows)
 
 
@@ -138,7 +138,6 @@ def speak(
                         "seed": seed,
                         "seconds": (len(audio) - HEADER_BYTES) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ,
                         "finish_reason": response.headers["x-finish-reason"],
-                        "request": response.headers["x-request-id"],
                     }
                 )
                 reporter.advance(1)
