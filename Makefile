@@ -17,6 +17,10 @@ QUIET := PYTHONWARNINGS="ignore:Function"
 
 # One thread a process: two OpenMP threads on two shared cores wait for each other (2 s instead of 0.1 s a decode).
 export OMP_NUM_THREADS := 1
+# A start of the server imports some 3,000 modules: 23 s where Python may not keep what it compiles, 10 s where it may.
+export PYTHONDONTWRITEBYTECODE :=
+# A shell without a terminal starts children deaf to SIGINT, and Dagster maps SIGTERM to SIGINT: they could not be ended.
+HEAR := env --default-signal=INT,TERM,QUIT
 DAGSTER_HOME_OF_USER := $(DAGSTER_HOME)
 # History is kept with the project, whatever another Dagster project of this user has set.
 export DAGSTER_HOME := $(CURDIR)
@@ -31,13 +35,13 @@ help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
 demo: setup ## Run the lineage in a reduced form on the corpus that ships with the project
-	@exec $(ENV)/python -m speech_assets.demo $(ARGS)
+	@exec $(HEAR) $(ENV)/python -m speech_assets.demo $(ARGS)
 
 say: setup ## Speak TEXT into say.wav, e.g. make say TEXT="Hello." ARGS="--seed 1 --out hello.wav"
 	@exec $(ENV)/python -m server.say "$$TEXT" $(ARGS)
 
 serve: setup ## The speech server and its page on port 8000 (SERVE_PORT=n for another); Ctrl-C ends it
-	@exec $(ENV)/python -m server --port $(SERVE_PORT) $(ARGS)
+	@exec $(HEAR) $(ENV)/python -m server --port $(SERVE_PORT) $(ARGS)
 
 ui: setup ## Open the Dagster UI on port 3000 (PORT=n for another); Ctrl-C ends it
 	@$(ENV)/python -c 'import socket, sys; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind(("127.0.0.1", int(sys.argv[1])))' $(PORT) 2>/dev/null || {
@@ -45,11 +49,10 @@ ui: setup ## Open the Dagster UI on port 3000 (PORT=n for another); Ctrl-C ends 
 	  exit 1
 	}
 	echo "Dagster UI: http://127.0.0.1:$(PORT), as soon as it says that it is serving. Ctrl-C ends it."
-	# A shell without a terminal starts children deaf to SIGINT, and Dagster maps SIGTERM to SIGINT: it could not be ended.
-	exec env --default-signal=INT,TERM $(QUIET) $(ENV)/dagster dev -w workspace.yaml -h 127.0.0.1 -p $(PORT)
+	exec $(HEAR) $(QUIET) $(ENV)/dagster dev -w workspace.yaml -h 127.0.0.1 -p $(PORT)
 
 test: setup ## Run the tests (ARGS="-k words" for some of them)
-	@exec $(ENV)/python -m pytest $(ARGS)
+	@exec $(HEAR) $(ENV)/python -m pytest $(ARGS)
 
 check: setup ## Lint, types, Dagster definitions, and pages against results
 	@$(ENV)/ruff check .
@@ -59,10 +62,10 @@ check: setup ## Lint, types, Dagster definitions, and pages against results
 	$(ENV)/python -m speech_assets.results check
 
 bench-tokenize: setup ## Measure tokenization, hours of speech a minute (ARGS=--help lists options)
-	@exec $(ENV)/python -m speech_assets.work.bench_tokenize $(ARGS)
+	@exec $(HEAR) $(ENV)/python -m speech_assets.work.bench_tokenize $(ARGS)
 
 bench-server: setup ## Measure a server as one client meets it: ready time, latency, RTF (ARGS=--help lists options)
-	@exec $(ENV)/python -m speech_assets.work.bench_server $(ARGS)
+	@exec $(HEAR) $(ENV)/python -m speech_assets.work.bench_server $(ARGS)
 
 # Only the standard library, and any Python 3.10 or newer, so that it also says why setup fails.
 doctor: ## Say in plain words what this machine has and lacks
