@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from server.errors import ConfigurationError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 FinishReason = Literal["stop", "length", "error"]
 Head = Literal["audio", "full"]
 Form = Literal["in_process", "child"]
+_CPU_INFO = Path("/proc/cpuinfo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class EngineFacts:
     form: Form
     head: Head
     slot_rule: Literal["enforced", "dropped"]
+    layers: Literal["kernels", "vllm"]  # Called kernel by kernel (`engine_cpu`), or as vLLM does.
     dtype: str
     device: str
     max_streams: int
@@ -156,6 +159,18 @@ def find_device(choice: Literal["auto", "cpu", "cuda"]) -> Literal["cpu", "cuda"
             "the GPU environment (make setup SPEECH_STACK=gpu)"
         )
     return "cuda" if found else "cpu"
+
+
+def fastest_cpu_dtype(cpu_info: Path = _CPU_INFO) -> Literal["float32", "bfloat16"]:
+    """The dtype in which this CPU steps fastest.
+
+    A step waits for weights, and bfloat16 halves them; without AVX512-BF16 its arithmetic is slow.
+    """
+    try:
+        flags = cpu_info.read_text(encoding="ascii", errors="replace").split()
+    except OSError:
+        return "float32"
+    return "bfloat16" if "avx512_bf16" in flags else "float32"
 
 
 def check_generation(generation: Generation, facts: EngineFacts, vocabulary_size: int) -> int:

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 from server.engine import (
     Engine,
-    EngineFacts,
     EngineOutput,
     EngineSettings,
     FinishReason,
     Generation,
-    Sampling,
     check_generation,
 )
 from server.engine_core import (
     engine_arguments,
+    engine_facts,
     sampling_params,
     set_environment,
     start_error,
+    warm_up_generation,
 )
 from server.engine_rows import RowNumbers, SampledRows
 from server.errors import ConfigurationError, EngineDiedError
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from server.checkpoint import Checkpoint
 
 _LOOK_S = 1.0  # How often a waiting step looks whether anything can still come.
-_WARM_UP = "warm-up"
 
 
 class ChildEngine(Engine):
@@ -46,8 +45,6 @@ class ChildEngine(Engine):
 
     def __init__(self, checkpoint: Checkpoint, settings: EngineSettings) -> None:
         set_environment(settings, in_process=False)
-        from vllm import __version__ as vllm_version
-
         from server import engine_model
 
         engine_model.register()
@@ -70,21 +67,9 @@ class ChildEngine(Engine):
         except Exception as error:
             self.close()
             raise start_error(checkpoint, error) from error
-        config = self._llm.vllm_config
-        self.facts = EngineFacts(
-            vllm_version=vllm_version,
-            form="child",
-            head=settings.head,
-            slot_rule=found["slot_rule"],
-            dtype=str(config.model_config.dtype).removeprefix("torch."),
-            device=settings.device,
-            max_streams=config.scheduler_config.max_num_seqs,
-            max_model_len=config.model_config.max_model_len,
-            vocabulary_rows=checkpoint.vocabulary_size if rows is None else rows.count,
-        )
+        self.facts = engine_facts(self._llm.vllm_config, checkpoint, settings, rows, found)
         try:
-            prompt = checkpoint.layout.prompt_suffix or (0,)
-            self.add(Generation(_WARM_UP, prompt, Sampling(max_tokens=8)))
+            self.add(warm_up_generation(checkpoint))
             while self.busy:
                 self.step()
         except BaseException:

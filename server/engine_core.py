@@ -27,7 +27,7 @@ from server.engine_rows import RowNumbers, SampledRows
 from server.errors import ConfigurationError, EngineDiedError, WeightsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from vllm import SamplingParams
     from vllm.v1.engine import EngineCoreOutput
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 _MIB = 1 << 20
 _VALUE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _CACHE_BLOCK_TOKENS = 128  # vLLM's block on a CPU.
-_WARM_UP = "warm-up"
 
 
 class CoreEngine(Engine):
@@ -55,7 +54,6 @@ class CoreEngine(Engine):
                 "or use another process"
             )
         set_environment(settings, in_process=True)
-        from vllm import __version__ as vllm_version
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
 
@@ -79,18 +77,7 @@ class CoreEngine(Engine):
             self.close()
             raise start_error(checkpoint, error) from error
         self._tasks = self._core.get_supported_tasks()
-        config = self._engine.vllm_config
-        self.facts = EngineFacts(
-            vllm_version=vllm_version,
-            form="in_process",
-            head=settings.head,
-            slot_rule=found["slot_rule"],
-            dtype=str(config.model_config.dtype).removeprefix("torch."),
-            device=settings.device,
-            max_streams=config.scheduler_config.max_num_seqs,
-            max_model_len=config.model_config.max_model_len,
-            vocabulary_rows=checkpoint.vocabulary_size if rows is None else rows.count,
-        )
+        self.facts = engine_facts(self._engine.vllm_config, checkpoint, settings, rows, found)
         try:
             self._warm_up()
         except BaseException:
@@ -164,8 +151,7 @@ class CoreEngine(Engine):
 
     def _warm_up(self) -> None:
         """Run what a request can meet once, then leave what is loaded out of garbage collection."""
-        prompt = self._checkpoint.layout.prompt_suffix or (0,)
-        self.add(Generation(_WARM_UP, prompt, Sampling(max_tokens=8)))
+        self.add(warm_up_generation(self._checkpoint))
         while self.busy:
             self.step()
         gc.collect()
@@ -241,6 +227,36 @@ def engine_arguments(
         per_token = checkpoint.kv_bytes_per_token(_VALUE_BYTES[settings.dtype])
         value["kv_cache_memory_bytes"] = blocks * _CACHE_BLOCK_TOKENS * per_token
     return value | dict(settings.vllm_args)
+
+
+def engine_facts(
+    config: Any,
+    checkpoint: Checkpoint,
+    settings: EngineSettings,
+    rows: SampledRows | None,
+    found: Mapping[str, Any],
+) -> EngineFacts:
+    """What an engine is by vLLM's `config`, and by what its worker found (`engine_worker`)."""
+    from vllm import __version__ as vllm_version
+
+    return EngineFacts(
+        vllm_version=vllm_version,
+        form=settings.form,
+        head=settings.head,
+        slot_rule=found["slot_rule"],
+        layers=found["layers"],
+        dtype=str(config.model_config.dtype).removeprefix("torch."),
+        device=settings.device,
+        max_streams=config.scheduler_config.max_num_seqs,
+        max_model_len=config.model_config.max_model_len,
+        vocabulary_rows=checkpoint.vocabulary_size if rows is None else rows.count,
+    )
+
+
+def warm_up_generation(checkpoint: Checkpoint) -> Generation:
+    """A short one that runs what a request can meet."""
+    prompt = checkpoint.layout.prompt_suffix or (0,)
+    return Generation("warm-up", prompt, Sampling(max_tokens=8))
 
 
 def sampling_params(

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.sequence import IntermediateTensors
 
+    from server.engine_cpu import Body
+
 ARCHITECTURE = "SpeechLlamaForCausalLM"
 _REORDERED = ("model.embed_tokens.weight", "lm_head.weight")
 
@@ -67,6 +69,7 @@ class SpeechLlamaForCausalLM(LlamaForCausalLM):
         )
         self.due_rows_only = vllm_config.device_config.device_type == "cpu"
         self.due: list[int] = []  # Slot of each row of the last logits, when `due_rows_only`.
+        self.body: Body | None = None  # In place of the model's own forward, where there is one.
         self._heads: list[Callable[[Tensor], Tensor]] = []  # Of each slot, made at the first step.
         self.off_slot: Tensor  # Of slot and row, bool (7, rows).
         self.register_buffer("off_slot", torch.from_numpy(self.rows.off_slot()), persistent=False)
@@ -89,7 +92,10 @@ class SpeechLlamaForCausalLM(LlamaForCausalLM):
     ) -> Tensor:
         """Hidden states (tokens, hidden + 1): the last column is the slot due after each token."""
         assert input_ids is not None, "the slot rule reads token ids, not embeddings"
-        hidden = self.model(input_ids, positions, intermediate_tensors, inputs_embeds)
+        if self.body is not None:
+            hidden = self.body(input_ids, positions)
+        else:
+            hidden = self.model(input_ids, positions, intermediate_tensors, inputs_embeds)
         slot = torch.div(input_ids, self.rows.codes, rounding_mode="floor")
         due = torch.where(input_ids < self.rows.stop, (slot + 1) % TOKENS_PER_FRAME, 0)
         return torch.cat([hidden, due.to(hidden.dtype)[:, None]], -1)

@@ -13,7 +13,7 @@ import signal
 import threading
 from typing import Any
 
-from server import engine_cpu, engine_model
+from server import engine_model
 from server.engine_sampler import SlotSampler
 
 _STARTED = ("EngineCore", "VllmWorker")  # Names that vLLM gives the processes that it starts.
@@ -53,12 +53,15 @@ class SpeechWorker:
         model = runner.get_model()
         version = 2 if self.use_v2_model_runner else 1
         if not isinstance(model, engine_model.SpeechLlamaForCausalLM):
-            return {"runner": version, "slot_rule": "dropped"}
+            return {"slot_rule": "dropped", "layers": "vllm"}
         if model.due_rows_only:
             if version != 1:
                 raise ValueError("on a CPU the audio head needs VLLM_USE_V2_MODEL_RUNNER=0")
-            engine_cpu.use_fused_kernels(model)
+            from server import engine_cpu  # Of CPU builds of vLLM alone.
+
+            model.body = engine_cpu.body_of(model.model)
             runner.sampler = SlotSampler(runner, model)
         elif version != 2:  # Its sampler knows penalties by id only, of the whole vocabulary.
             raise ValueError("on a GPU the audio head needs VLLM_USE_V2_MODEL_RUNNER=1")
-        return {"runner": version, "slot_rule": "enforced"}
+        layers = "vllm" if model.body is None else "kernels"
+        return {"slot_rule": "enforced", "layers": layers}

@@ -10,7 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from server.frames import SAMPLE_RATE_HZ
@@ -105,6 +112,12 @@ class Metrics:
         self.requests = counter(
             "requests", "Requests by transport and outcome", ("transport", "outcome")
         )
+        self.busy_seconds = counter(
+            "busy_seconds", "Time in which the engine's thread stepped or decoded"
+        )
+        # Memory, processor time and start of this process, as Prometheus' clients name them. Where
+        # the engine is a process of its own, that is not in them.
+        ProcessCollector(registry=self.registry)
         self.audio_samples = counter("audio_samples", "Samples handed to clients, at 24 kHz")
         self.misaligned_tokens = counter(
             "misaligned_tokens", "Tokens dropped because their slot was not due"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from server.engine import EngineSettings
+from server.engine import EngineSettings, fastest_cpu_dtype
 from server.errors import ConfigurationError, WeightsError
 from server.plan import PlannerConfig
 from server.weights import WeightsLocation, parse_location
@@ -44,7 +44,8 @@ class Preset:
         base: folder that relative folders of the row are in.
         model: folder, OWNER/NAME@REVISION, or "store".
         codec: folder or OWNER/NAME@REVISION.
-        dtype: of the language model, and `cpu_dtype` of it on a CPU where that differs.
+        dtype: of the language model, and `cpu_dtype` of it on a CPU where that differs; "auto" is
+            bfloat16 on a CPU that multiplies it (AVX512-BF16), else float32.
         head: "audio" computes and samples only what can follow in speech, "full" every row.
         engine: "in_process" steps vLLM's core in the server's thread, "child" has it in another
             process, behind vLLM's AsyncLLM.
@@ -68,7 +69,7 @@ class Preset:
     aliases: tuple[str, ...] = ()
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Dtype = "bfloat16"
-    cpu_dtype: Dtype | None = None
+    cpu_dtype: Dtype | Literal["auto"] | None = None
     head: Literal["audio", "full"] = "audio"
     engine: Literal["in_process", "child"] = "in_process"
     max_streams: int = 16
@@ -92,9 +93,11 @@ class Preset:
 
     def engine_settings(self, device: Device) -> EngineSettings:
         """How the engine runs on `device`."""
-        on_cpu = self.cpu_dtype if device == "cpu" else None
+        dtype = self.dtype
+        if device == "cpu" and self.cpu_dtype is not None:
+            dtype = fastest_cpu_dtype() if self.cpu_dtype == "auto" else self.cpu_dtype
         return EngineSettings(
-            dtype=on_cpu or self.dtype,
+            dtype=dtype,
             head=self.head,
             form=self.engine,
             device=device,

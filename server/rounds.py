@@ -111,8 +111,8 @@ class Rounds:
             EngineDiedError: the engine died.
         """
         stepped = self._engine.busy
+        began_s = _now()
         if stepped:
-            began_s = _now()
             outputs = self._engine.step()
             now = _now()
             self._metrics.engine_step_seconds.observe(now - began_s)
@@ -124,6 +124,8 @@ class Rounds:
         now = _now()
         for stream in list(self._streams.values()):
             self._feed(stream, now)
+        if stepped or delivered:
+            self._metrics.busy_seconds.inc(_now() - began_s)
         return stepped or delivered
 
     def _generation(self, stream: Stream) -> Generation:

@@ -45,6 +45,7 @@ def test_facts_say_what_runs(engine: Engine) -> None:
     assert (facts.head, facts.slot_rule, facts.dtype) == ("audio", "enforced", "float32")
     assert (facts.max_streams, facts.max_model_len) == (3, 1_024)
     assert facts.vocabulary_rows == 7 * LIVE + 1
+    assert facts.layers == "kernels"
     assert facts.vllm_version.startswith("0.")
 
 

@@ -101,7 +101,7 @@ def break_model(worker: object) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("out of order")
 
-    worker.model_runner.model.model.layers[0].register_forward_pre_hook(fail)
+    worker.model_runner.model.register_forward_pre_hook(fail)
 
 
 def test_a_full_head_gives_the_whole_vocabulary(

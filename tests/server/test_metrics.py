@@ -30,6 +30,13 @@ def test_every_metric_of_the_design_is_there_from_the_start() -> None:
     assert {family.name for family in text_string_to_metric_families(text)} >= DESIGN
 
 
+def test_memory_and_start_of_the_process_are_there() -> None:
+    metrics = Metrics()
+    assert value(metrics, "process_resident_memory_bytes") > 1 << 20
+    assert value(metrics, "process_start_time_seconds") > 0
+    assert value(metrics, "speech_busy_seconds_total") == 0
+
+
 def test_an_end_is_counted_with_the_figures_that_it_reached() -> None:
     metrics = Metrics()
     metrics.ended("http", "stop", ttfa_ms=120, ttfs_ms=140, rtf=0.5, misaligned_tokens=3)

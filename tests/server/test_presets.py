@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from server.engine import find_device
+from server.engine import fastest_cpu_dtype, find_device
 from server.errors import ConfigurationError, WeightsError
 from server.presets import Preset, config_sha256, load_preset, load_presets, overridden
 
@@ -38,7 +38,7 @@ def test_every_preset_that_ships_loads_and_can_be_planned() -> None:
     assert len({config_sha256(preset.config()) for preset in presets.values()}) == len(presets)
 
 
-def test_the_embedded_voice_ships_and_is_float32_on_a_cpu() -> None:
+def test_the_embedded_voice_ships_and_runs_in_what_the_cpu_is_fastest_at() -> None:
     preset = load_preset("embedded", {})
     assert preset.name == "embedded-bf16"
     for location, file in (
@@ -47,9 +47,24 @@ def test_the_embedded_voice_ships_and_is_float32_on_a_cpu() -> None:
     ):
         assert location.folder is not None
         assert (location.folder / file).is_file()
-    assert preset.engine_settings("cpu").dtype == "float32"
+    assert preset.engine_settings("cpu").dtype == fastest_cpu_dtype()
     assert preset.engine_settings("cuda").dtype == "bfloat16"
     assert preset.engine_settings("cpu").head == "audio"
+
+
+@pytest.mark.parametrize(
+    ("flags", "dtype"),
+    [
+        ("fpu avx2 avx512_bf16 amx_tile", "bfloat16"),
+        ("fpu avx2 avx512f avx512_vnni", "float32"),
+        (None, "float32"),
+    ],
+)
+def test_a_cpu_says_what_it_is_fastest_at(tmp_path: Path, flags: str | None, dtype: str) -> None:
+    info = tmp_path / "cpuinfo"
+    if flags is not None:
+        info.write_text(f"processor : 0\nflags\t\t: {flags}\nbugs\t\t: none\n")
+    assert fastest_cpu_dtype(info) == dtype
 
 
 def test_an_unknown_preset_is_named_with_those_that_exist() -> None:
