@@ -17,6 +17,7 @@ _FRAME_S = frames.SAMPLES_PER_FRAME / frames.SAMPLE_RATE_HZ
 _LATENT_S = frames.SAMPLES_PER_LATENT / frames.SAMPLE_RATE_HZ
 _WINDOW_RIGHT = 8  # codec_decoder.WINDOW_RIGHT_FRAMES in latents: a window has no other context
 _FIRST_PIECE = 2  # latents of the first lead-in row: 43 ms, so that something is sent early
+_UNPACED_WAIT_S = 1.0  # Players come first, but not for ever.
 _LOOK_AGAIN_S = 0.1  # A plan to wait is checked as often: the pace may have changed.
 _NEVER = 1 << 62
 # Tokens of a frame after which so many of its latents are known.
@@ -33,6 +34,7 @@ class StreamState:
     name: str
     epoch: int
     lead_in: bool
+    paced: bool = True  # somebody plays it while it is made
     tokens: int = 0
     ended: bool = False
     next: int = 0  # first latent that is not planned
@@ -80,6 +82,8 @@ class HopRule:
     def next_latents(self, stream: StreamState, now: float, pace: Pace) -> int:
         """Latents of the stream's next row if it is ready, else 0, and then when to look again."""
         left = stream.whole - stream.next
+        if not stream.paced:
+            return self._longest(stream, left)
         if stream.ended:
             stream.due_tokens, stream.due_s = (0 if left > 0 else _NEVER), math.inf
             return max(0, min(left, self._largest))
@@ -105,6 +109,34 @@ class HopRule:
                 spare_s = min(spare_s - wait_s, _LOOK_AGAIN_S)
                 return _wait_for(stream, latents + right, now + spare_s)
         return _wait_for(stream, _LATENTS + self._first, math.inf)
+
+    def slack_s(self, stream: StreamState, now: float) -> float:
+        """How long the stream's ready row can wait."""
+        if not stream.paced:
+            return _UNPACED_WAIT_S - (now - (now if stream.ready_s is None else stream.ready_s))
+        return stream.slack_s(now) if stream.spoken else -math.inf
+
+    def end(self, stream: StreamState, latents: int) -> int:
+        """Where what the row of `latents` may know of the stream ends.
+
+        All that is known; where audio may not depend on the clock, what is always known then.
+        """
+        if stream.paced:
+            return stream.known
+        right = self._lead_in if stream.lead_in else self._steady
+        return min(stream.known, stream.next + latents + right)
+
+    def _longest(self, stream: StreamState, left: int) -> int:
+        """Latents of the next row of a stream that nobody plays yet: whole pieces, full context."""
+        piece, right = self._largest, self._steady
+        if stream.lead_in:
+            piece, right = _LATENTS, self._lead_in
+        if stream.ended:
+            stream.due_tokens, stream.due_s = (0 if left > 0 else _NEVER), math.inf
+            return max(0, min(left, piece))
+        if min(stream.known - stream.next - right, left) >= piece:
+            return piece
+        return _wait_for(stream, piece + right, math.inf)
 
     def _first_chunk(self, stream: StreamState, pace: Pace) -> int:
         """Latents of the first chunk, chosen once a stream: the row after it must come in time."""

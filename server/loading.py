@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from server.checkpoint import open_checkpoint
@@ -72,7 +73,7 @@ def load_model(preset: Preset, metrics: Metrics, *, store: str | None = None) ->
             open_parts,
             text,
             checkpoint.layout,
-            preset.planner_config(),
+            replace(preset.planner_config(), unpaced_in_batches=device != "cpu"),
             metrics,
             max_streams=preset.max_streams,
             max_queue=preset.max_queue,

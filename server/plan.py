@@ -31,6 +31,8 @@ class PlannerConfig:
         batch_sizes: what the decoder has graphs for, ascending.
         tick_frames: most frames a tick decodes. A CPU decodes in the engine's thread: keep it low.
         ticks_in_flight: ticks whose samples may be outstanding.
+        unpaced_in_batches: whether rows that nobody plays yet share calls. A CPU's convolutions
+            round otherwise in a call of one row than of more.
     """
 
     form: Literal["cropped", "window"] = "cropped"
@@ -47,6 +49,7 @@ class PlannerConfig:
     batch_sizes: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128)
     tick_frames: int = 512
     ticks_in_flight: int = 2
+    unpaced_in_batches: bool = True
 
     def __post_init__(self) -> None:
         """Raises ConfigurationError where a value cannot work."""

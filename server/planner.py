@@ -50,16 +50,19 @@ class Planner:
     def __len__(self) -> int:
         return len(self._streams)
 
-    def open(self, stream: str, *, lead_in: bool) -> None:
+    def open(self, stream: str, *, lead_in: bool, paced: bool = True) -> None:
         """Take up a stream. With `lead_in` its start is decoded only to find where speech begins,
         until `speak`.
+
+        One that is not `paced` is played by nobody yet: its rows are as long as rows can be, and
+        begin where they always would, so that its audio does not depend on the clock.
 
         Raises:
             ValueError: a stream of this name is open.
         """
         if stream in self._streams:
             raise ValueError(f"stream {stream!r} is open; close it first or give another name")
-        self._streams[stream] = StreamState(stream, self._epoch(), lead_in)
+        self._streams[stream] = StreamState(stream, self._epoch(), lead_in, paced)
 
     def add(self, tokens: Mapping[str, int], now: float) -> None:
         """One engine step gave so many aligned codes to each of these streams."""
@@ -156,7 +159,7 @@ class Planner:
                 if stream.ready_s is None:
                     stream.ready_s = now
                 oldest_s = min(oldest_s, stream.ready_s)
-                slack_s = stream.slack_s(now) if stream.spoken else -math.inf
+                slack_s = self._rule.slack_s(stream, now)
                 ready.append((slack_s, stream, latents))
         if not ready:
             return []
@@ -192,7 +195,7 @@ class Planner:
                         stream=stream.name,
                         start=stream.next,
                         latents=latents,
-                        end=stream.known,
+                        end=self._rule.end(stream, latents),
                         lead_in=stream.lead_in,
                         epoch=stream.epoch,
                     )
@@ -213,16 +216,19 @@ class Planner:
             groups.setdefault(hop_of(row.latents), []).append(row)
         calls: list[tuple[int, int, list[PlannedRow]]] = []
         for hop, group in groups.items():
-            if not self.config.batched:
-                calls += [(hop, 1, [row]) for row in group]
-                continue
+            shared = [row for row in group if self._shares_calls(row)]
             first = 0
             for size in call_sizes(
-                len(group), self.config.batch_sizes, self._costs_ms.get(hop, {})
+                len(shared), self.config.batch_sizes, self._costs_ms.get(hop, {})
             ):
-                calls.append((hop, size, group[first : first + size]))
+                calls.append((hop, size, shared[first : first + size]))
                 first += size
+            calls += [(hop, 1, [row]) for row in group if not self._shares_calls(row)]
         return [PlannedBatch(hop, size, tuple(held), self._tick, now) for hop, size, held in calls]
+
+    def _shares_calls(self, row: PlannedRow) -> bool:
+        config = self.config
+        return config.batched and (config.unpaced_in_batches or self._streams[row.stream].paced)
 
     def _epoch(self) -> int:
         self._epochs += 1

@@ -64,7 +64,7 @@ class SpeechResponse(Response):
         try:
             transport = "sse" if self._as_events else "http"
             with await self._serving.begin(
-                self._body.input, self._body, transport, self._label
+                self._body.input, self._body, transport, self._label, whole=self._whole
             ) as delivery:
                 first = await delivery.next()
                 if first is None:

@@ -91,7 +91,9 @@ class Rounds:
             self.events.append((stream.utterance, stream.report("error", _now(), str(error))))
             return
         self._streams[stream.name] = stream
-        self._planner.open(stream.name, lead_in=stream.lead_in.searching)
+        self._planner.open(
+            stream.name, lead_in=stream.lead_in.searching, paced=not stream.request.whole
+        )
 
     def cancel(self, name: str) -> None:
         """End an utterance and free its slot; nothing happens if it has ended."""
@@ -243,10 +245,11 @@ class Rounds:
         few = len(self._streams) < _FEW_STREAMS
         reserve_s = _FEW_RESERVE_S if few else self._planner.pace.jitter_s
         if stream.lead_in.searching:
-            self._send(stream, stream.lead_in.due(slack_s, reserve_s), now)
+            if not stream.request.whole:
+                self._send(stream, stream.lead_in.due(slack_s, reserve_s), now)
             if self._planner.done(stream.name):
                 self._speak(stream, stream.lead_in.give_up())
-        elif stream.samples:
+        elif stream.samples and not stream.request.whole:
             self._send(stream, stream.tail.due(slack_s, reserve_s), now)
         if stream.reason is not None and self._planner.done(stream.name):
             # Every row was delivered before the end was known.

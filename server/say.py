@@ -88,6 +88,7 @@ async def speak(model: Model, arguments: argparse.Namespace) -> UtteranceReport:
         voice=model.voices.resolve(arguments.voice),
         sampling=replace(model.sampling, seed=seed),
         lead_in=arguments.lead_in,
+        whole=True,
     )
     utterance = await model.service.speak(request)
     chunks = [chunk async for chunk in utterance]

@@ -212,9 +212,17 @@ class Serving:
         return self.model
 
     async def begin(
-        self, text: str, options: SpeechOptions, transport: Transport, label: str
+        self,
+        text: str,
+        options: SpeechOptions,
+        transport: Transport,
+        label: str,
+        *,
+        whole: bool = False,
     ) -> Delivery:
         """Begin to speak `text`; to be used as a context, which ends the utterance with itself.
+
+        `whole` is of an answer that nobody plays while it is made.
 
         Raises:
             RequestError: it cannot be spoken, or not now.
@@ -231,6 +239,7 @@ class Serving:
                 voice=model.voices.resolve(options.voice),
                 sampling=replace(model.sampling, **given),
                 lead_in=options.lead_in or "trim",
+                whole=whole,
             )
             # Counted at once: a drain waits for what is in the queue as for what is spoken.
             self.beginning += 1

@@ -45,6 +45,8 @@ class SpeechRequest:
     voice: str
     sampling: Sampling
     lead_in: LeadIn = "trim"
+    # Asked for as one file: nobody plays it while it is made, and a seed gives the same bytes.
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,14 +107,30 @@ class Lineage:
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
         process.wait()
-        wait_for(lambda: not self.processes(), f"the processes of {self.root} have ended")
+        left: list[psutil.Process] = []
+
+        def ended() -> bool:
+            left[:] = self.processes()
+            return not left
+
+        try:
+            wait_for(ended, f"the processes of {self.root} have ended")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {[_seen(process) for process in left]}") from None
 
     def processes(self, module: str = "") -> list[psutil.Process]:
-        """Running processes of this lineage, those of `python -m module` alone if it is given."""
+        """Running processes of this lineage, those of `python -m module` alone if it is given.
+
+        Without the `tail` that Dagster 1.13.27 shows a step's output with: killed between starting
+        it and the process that watches it, Dagster leaves it behind.
+        """
         found: list[psutil.Process] = []
         for process in processes_with("SPEECH_STORE", self.root):
             try:
-                if not module or module in process.cmdline():
+                command = process.cmdline()
+                if command[:1] == ["tail"] and process.ppid() == 1:
+                    process.kill()
+                elif not module or module in command:
                     found.append(process)
             except psutil.Error:
                 continue
@@ -133,3 +149,11 @@ class Lineage:
             for path in root.rglob("*")
             if not path.name.startswith(".") and path.is_file()
         ]
+
+
+def _seen(process: psutil.Process) -> str:
+    try:
+        with process.oneshot():
+            return f"{process.ppid()} > {process.pid} {process.status()} {process.cmdline()}"
+    except psutil.Error as error:
+        return str(error)

@@ -1,11 +1,16 @@
 """Samples through Dagster: a work process starts a real server, and what it says is kept."""
 
 import io
+import os
+import subprocess
+import sys
 import wave
+from pathlib import Path
 
 import dagster as dg
 import pytest
 from conftest import ROOT
+from lineage_run import processes_with, wait_for
 
 from resources.configured import StoreResource, WorkResource
 from resources.store import Store
@@ -47,3 +52,32 @@ def test_a_server_speaks_and_a_second_run_finds_its_samples(tmp_path, monkeypatc
 
 def test_the_sentences_are_none_that_the_voice_was_judged_by():
     assert not overlaps(enumerate(SENTENCES))
+
+
+def test_a_killed_run_leaves_no_server_and_the_next_gives_what_an_undisturbed_one_gives(tmp_path):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    assert start(whole).wait() == 0
+    process = start(cut)
+    wait_for(lambda: any(cut.rglob("*.wav")), "a first clip is kept")
+    assert len(processes_with("SPEECH_STORE", str(cut))) > 1
+    process.kill()
+    process.wait()
+    wait_for(lambda: not processes_with("SPEECH_STORE", str(cut)), "the server has ended")
+    assert not (cut / samples_key(PRESET)).exists()
+    assert start(cut).wait() == 0
+    assert files(cut) == files(whole)
+
+
+def start(store: Path) -> subprocess.Popen[bytes]:
+    """The work process by hand, of two sentences."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "speech_assets.work.samples", "--sentences", "2"],
+        cwd=ROOT,
+        env={**os.environ, "SPEECH_STORE": str(store)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def files(store: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(store)): p.read_bytes() for p in store.rglob("*") if p.is_file()}

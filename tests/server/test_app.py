@@ -8,6 +8,7 @@ import io
 import json
 import re
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +101,23 @@ def test_the_same_seed_gives_the_same_speech_in_every_form(server: SpeechServer)
     assert int.from_bytes(whole.content[40:44], "little") == len(pcm)
     assert whole.headers["x-finish-reason"] in ("stop", "length", "silence", "loop")
     assert not same(post(server, TEXT, seed=2).content, pcm)
+
+
+def test_a_whole_answer_is_the_same_bytes_whoever_else_is_served(server: SpeechServer) -> None:
+    body = {"input": TEXT, "seed": 5, "stream": False}
+
+    def speak(more: dict[str, Any]) -> bytes:
+        answer = httpx.post(
+            f"{server.url}/v1/audio/speech", json={**body, **more}, timeout=TIMEOUT_S
+        )
+        return answer.raise_for_status().content
+
+    alone = speak({})
+    others = [{"seed": 6}, {"stream": None}, {"seed": 7, "stream": None, "lead_in": "keep"}]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(speak, [{}, *others]))
+    assert together[0] == alone
+    assert together[1] != alone
 
 
 def test_without_a_seed_the_one_that_was_drawn_is_told(server: SpeechServer) -> None:
