@@ -1,8 +1,8 @@
 """Speak sentences through a running server and keep them: `samples/<preset>/` in the store.
 
 A server of the preset is started, asked as any client asks it, and ended. Each sentence becomes a
-WAV; ``samples.json``, written last, says for each what was asked and how it went. Nothing in it tells
-when or in which run: the same preset gives the same bytes again.
+WAV; ``samples.json``, written last, says for each what was asked and how it went. Nothing in it
+tells when or in which run: the same preset gives the same bytes again.
 """
 
 from __future__ import annotations

@@ -2,8 +2,10 @@
 
 Writes to --out: ``config.json`` and ``pytorch_model.bin`` (float16, loads with
 ``SNAC.from_pretrained``), ``figures.json`` and ``state.pt``, from which the same command goes on.
-On a GPU the whole step is one CUDA graph over fused kernels; on a CPU the same code runs slowly,
-for trials. Exit code 3: it does not learn with this --seed.
+With --start-from it begins with a trained codec's weights and widths, and with its codebooks where
+all 4,096 codes stay live: what encodes speech already has no collapse to fear. On a GPU the whole
+step is one CUDA graph over fused kernels; on a CPU the same code runs slowly, for trials. Exit code
+3: it does not learn with this --seed.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import argparse
 import dataclasses
 import json
 import math
+import pickle
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -77,6 +80,7 @@ class CodecTraining:
     # That run's vectors filled 1.4 of 8 dimensions in the end, a good codec's 2.6 to 3.8.
     stalled_dimensions: float = 2.0
     seed: int = 1
+    started_from: str = ""  # sha256 of the weights that it began with.
 
     def snac_config(self) -> dict[str, Any]:
         """Arguments of `snac.SNAC`: SNAC 24 kHz with other widths."""
@@ -107,6 +111,9 @@ def argument_parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=0, help="stop after this many (for trials)")
     parser.add_argument("--profile", action="store_true", help="time kernels of 5 steps, then end")
+    parser.add_argument(
+        "--start-from", type=Path, metavar="DIR", help="folder of a trained codec to begin with"
+    )
     add_device(parser)
     add_settings(parser, CodecTraining)
     return parser
@@ -118,7 +125,9 @@ def train(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     Raises:
         SpeechAssetsError: packs or device are not what they must be.
     """
-    config = settings(CodecTraining, arguments)
+    config, weights = settings(CodecTraining, arguments), None
+    if arguments.start_from is not None:
+        config, weights = start_from(arguments.start_from, config)
     folders = pack_folders(arguments.packs)
     device = chosen_device(arguments)
     pool = SpeechPool(folders, device)
@@ -129,7 +138,7 @@ def train(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
                 f"{config.crop_samples}; give more packs"
             )
         reporter.log(f"{pool.hours:.2f} h to train on, {len(pool.held)} held-out utterances")
-        trainer = Trainer(config, pool, device, arguments.out, reporter)
+        trainer = Trainer(config, pool, device, arguments.out, reporter, weights)
         if arguments.profile:
             trainer.profile()
             return
@@ -158,6 +167,38 @@ def train(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     )
 
 
+def start_from(folder: Path, config: CodecTraining) -> tuple[CodecTraining, dict[str, Tensor]]:
+    """The settings that go on from the codec in `folder`, and its weights in float32.
+
+    Its codebooks are kept where all codes stay live, else filled anew from what its encoder gives.
+
+    Raises:
+        ConfigError: there is no codec, or it is not of this class.
+    """
+    try:
+        shape = json.loads((folder / "config.json").read_text("utf-8"))
+        path = folder / "pytorch_model.bin"
+        weights = torch.load(path, map_location="cpu", weights_only=True)
+        config = dataclasses.replace(
+            config,
+            encoder_dim=shape["encoder_dim"],
+            decoder_dim=shape["decoder_dim"],
+            quantize_step=0 if config.live_codes == shape["codebook_size"] else FILL_STEPS,
+            started_from=sha256_of(path),
+        )
+    except (OSError, ValueError, KeyError, pickle.UnpicklingError, RuntimeError) as error:
+        raise ConfigError(
+            f"--start-from {folder}: no codec there ({type(error).__name__}: {error}); give a "
+            "folder with config.json and pytorch_model.bin, such as server/embedded/codec"
+        ) from error
+    if config.snac_config() != shape:
+        raise ConfigError(
+            f"--start-from {folder}: its config.json is {shape}, and only widths may differ from "
+            f"{config.snac_config()}"
+        )
+    return config, {k: v.float() if v.is_floating_point() else v for k, v in weights.items()}
+
+
 class StalledTraining(RuntimeError):
     """The codec has not begun to learn when it should have."""
 
@@ -172,6 +213,7 @@ class Trainer:
         device: torch.device,
         out: Path,
         reporter: worker.Reporter,
+        weights: dict[str, Tensor] | None = None,
     ) -> None:
         self.config, self.pool, self.device, self.out = config, pool, device, out
         self.reporter = reporter
@@ -180,11 +222,16 @@ class Trainer:
         cuda = device.type == "cuda"
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
         torch.backends.cudnn.benchmark = cuda
-        self.codec = SNAC(**config.snac_config()).to(device).train()
+        self.codec = SNAC(**config.snac_config())
+        if weights is not None:
+            self.codec.load_state_dict(weights)
+        self.codec.to(device).train()
         self.judges = Discriminators().to(device)
         self.judges.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         self.spectral = SpectralLoss().to(device)
         self.quantizers = train_quantizers(self.codec, live_codes=config.live_codes)
+        if config.quantize_step == 0:
+            self.quantizers.quantizing.fill_(1.0)
         if cuda:
             from speech_assets.voice.kernels import fuse
 

@@ -49,6 +49,7 @@ class Chain:
     texts: Path
     live_codes: int
     device: tuple[str, ...]
+    start_from: tuple[str, ...] = ()
 
     def codec(self, out: Path, options: Sequence[str]) -> list[str]:
         """The command that trains the codec into `out`/codec."""
@@ -56,7 +57,7 @@ class Chain:
             "voice_codec",
             *_each("--packs", self.packs),
             *("--out", str(out / "codec"), "--live-codes", str(self.live_codes)),
-            *(*self.device, *options),
+            *(*self.start_from, *self.device, *options),
         ]
 
     def resynthesis(self, out: Path, options: Sequence[str] = ()) -> list[str]:
@@ -96,6 +97,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", choices=("cuda", "cpu"))
     parser.add_argument("--live-codes", type=int, default=2_048)
+    parser.add_argument(
+        "--start-from", type=Path, metavar="DIR", help="folder of a trained codec to begin with"
+    )
     parser.add_argument("--decoder-dim", type=int, default=384)
     parser.add_argument("--codec-minutes", type=float, default=10.0)
     parser.add_argument("--lm-minutes", type=float, default=8.5)
@@ -112,6 +116,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
         arguments.texts,
         arguments.live_codes,
         ("--device", arguments.device) if arguments.device else (),
+        ("--start-from", str(arguments.start_from)) if arguments.start_from else (),
     )
     out: Path = arguments.out
     rehearse(chain, out / "rehearsal", reporter)
