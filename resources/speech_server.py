@@ -30,6 +30,7 @@ READY_WITHIN_S = 600.0  # A large model's weights, compilation and captured grap
 # What no second try mends: configuration and weights.
 _FINAL_CODES = (2, 3)
 _LOOK_EVERY_S = 0.2
+_REQUEST = '{"request": '
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +52,12 @@ class SpeechServer:
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         ready_within_s: float = READY_WITHIN_S,
+        requests_are_shown: bool = True,
     ) -> Generator[SpeechServer]:
         """A server of `preset` on a free port, ended when the context ends.
 
-        `arguments` are further options of `python -m server`.
+        `arguments` are further options of `python -m server`. Without `requests_are_shown`, its
+        line for each request, of which a load makes hundreds, is not handed on.
 
         Raises:
             WorkError: it did not become ready, or it died while it was used; the message ends with
@@ -73,7 +76,10 @@ class SpeechServer:
         )
         tail = collections.deque[str](maxlen=TAIL_LINES)
         log = threading.Thread(
-            target=pump, args=(process.stderr, tail), name="server-log", daemon=True
+            target=pump,
+            args=(process.stderr, tail, "" if requests_are_shown else _REQUEST),
+            name="server-log",
+            daemon=True,
         )
         log.start()
         try:

@@ -106,18 +106,24 @@ def running(
                     stream.close()
 
 
-def pump(output: IO[bytes], tail: collections.deque[str]) -> None:
-    """Hand the output on and remember its end; a pipe that nobody reads would block the writer."""
+def pump(output: IO[bytes], tail: collections.deque[str], hidden: str = "") -> None:
+    """Hand the output on and remember its end; a pipe that nobody reads would block the writer.
+
+    Lines that hold `hidden` are dropped; the others then go on once they are whole.
+    """
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     rest = ""
     # Unbuffered: a progress bar ends its lines with a carriage return.
     while data := os.read(output.fileno(), 65_536):
         text = decoder.decode(data)
+        *lines, rest = re.split(r"[\r\n]+", rest + text)
+        if hidden:
+            lines = [line for line in lines if hidden not in line]
+            text = "".join(f"{line}\n" for line in lines if line)
         # Whoever read our own output may be gone (`| head`); the process must not wait for that.
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(text)
             sys.stderr.flush()
-        *lines, rest = re.split(r"[\r\n]+", rest + text)
         tail.extend(line for line in lines if line)
         rest = rest[-LONGEST_LINE:]
     if rest:

@@ -110,6 +110,14 @@ class HopRule:
                 return _wait_for(stream, latents + right, now + spare_s)
         return _wait_for(stream, _LATENTS + self._first, math.inf)
 
+    def until_speech_s(self, stream: StreamState, pace: Pace) -> float:
+        """In what time the first chunk of speech can be at the player."""
+        missing = 0
+        if not (stream.spoken or stream.ended):
+            chunk = stream.first_chunk or self._first_latents(pace)
+            missing = max(0, stream.next + chunk + self._first - stream.known)
+        return missing / _LATENTS * pace.frame_s + pace.arrival_s
+
     def slack_s(self, stream: StreamState, now: float) -> float:
         """How long the stream's ready row can wait."""
         if not stream.paced:
@@ -141,10 +149,13 @@ class HopRule:
     def _first_chunk(self, stream: StreamState, pace: Pace) -> int:
         """Latents of the first chunk, chosen once a stream: the row after it must come in time."""
         if not stream.first_chunk:
-            wait_s = pace.frame_s * (1 + (self._steady - self._first) / _LATENTS) + pace.jitter_s
-            count = self._first_chunk_frames or min(4, math.ceil(wait_s / _FRAME_S))
-            stream.first_chunk = min(count * _LATENTS, self._largest)
+            stream.first_chunk = self._first_latents(pace)
         return stream.first_chunk
+
+    def _first_latents(self, pace: Pace) -> int:
+        wait_s = pace.frame_s * (1 + (self._steady - self._first) / _LATENTS) + pace.jitter_s
+        count = self._first_chunk_frames or min(4, math.ceil(wait_s / _FRAME_S))
+        return min(count * _LATENTS, self._largest)
 
 
 def _wait_for(stream: StreamState, span: int, due_s: float) -> int:

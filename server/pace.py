@@ -40,9 +40,14 @@ class Pace:
         return self.step_s * frames.TOKENS_PER_FRAME
 
     @property
+    def arrival_s(self) -> float:
+        """How long after its last token a row's audio can take to its player."""
+        return self.delivery_p99_s + self._extra_s
+
+    @property
     def jitter_s(self) -> float:
         """How long before a player runs dry its next audio must be ready to decode."""
-        return max(self._floor_s, self.delivery_p99_s + 2 * self.step_p99_s + self._extra_s)
+        return max(self._floor_s, self.arrival_s + 2 * self.step_p99_s)
 
     def stepped(self, step_s: float, now: float) -> None:
         """The engine took `step_s` for a token of each stream."""

@@ -109,6 +109,15 @@ class Planner:
         state = self._streams.get(stream)
         return 0.0 if state is None else max(0.0, state.dry_s - now)
 
+    def until_speech_s(self, stream: str) -> float:
+        """In what time the first chunk of speech can be at the stream's player, by the pace of now.
+
+        While the onset is searched, as if it lay right behind what was searched; 0 of an unknown
+        stream.
+        """
+        state = self._streams.get(stream)
+        return 0.0 if state is None else self._rule.until_speech_s(state, self.pace)
+
     def done(self, stream: str) -> bool:
         """Whether an ended stream has nothing left to plan or to deliver (or is not open)."""
         state = self._streams.get(stream)

@@ -242,12 +242,15 @@ class Rounds:
     def _feed(self, stream: Stream, now: float) -> None:
         """What time asks for: silence where a player runs dry, a pause where a reader stalls."""
         slack_s = self._planner.slack_s(stream.name, now)
+        pace = self._planner.pace
         few = len(self._streams) < _FEW_STREAMS
-        reserve_s = _FEW_RESERVE_S if few else self._planner.pace.jitter_s
-        if stream.lead_in.searching:
+        # It is asked again after a step, and on a CPU after a decode too.
+        reserve_s = max(_FEW_RESERVE_S, pace.step_p99_s) if few else pace.jitter_s
+        if stream.lead_in.waiting:
             if not stream.request.whole:
-                self._send(stream, stream.lead_in.due(slack_s, reserve_s), now)
-            if self._planner.done(stream.name):
+                until_speech_s = self._planner.until_speech_s(stream.name)
+                self._send(stream, stream.lead_in.due(slack_s, reserve_s, until_speech_s), now)
+            if stream.lead_in.searching and self._planner.done(stream.name):
                 self._speak(stream, stream.lead_in.give_up())
         elif stream.samples and not stream.request.whole:
             self._send(stream, stream.tail.due(slack_s, reserve_s), now)

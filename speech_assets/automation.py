@@ -15,6 +15,16 @@ def serving_jobs() -> list[Any]:
             selection=["samples"],
             description="Start a preset's server and keep what it says.",
         ),
+        dg.define_asset_job(
+            "load_test",
+            selection=["load_tests"],
+            description="Start a preset's server and find how many streams it keeps in realtime.",
+        ),
+        dg.define_asset_job(
+            "climb_ladder",
+            selection=["ladder"],
+            description="Serve and measure presets that differ in one switch, one after the other.",
+        ),
     ]
 
 

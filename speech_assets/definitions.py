@@ -8,6 +8,7 @@ import dagster as dg
 
 from resources.configured import CodecResource, StoreResource, WorkResource
 from speech_assets.assets.corpus import corpus_assets
+from speech_assets.assets.load_tests import load_test_assets
 from speech_assets.assets.serving import serving_assets
 from speech_assets.assets.voice import voice_assets
 from speech_assets.automation import corpus_jobs, serving_jobs
@@ -26,7 +27,12 @@ def build_definitions() -> dg.Definitions:
     core_count()  # A wrong SPEECH_THREADS is said now, not after the first stage.
     partitions = corpus_partitions(profile.corpus)
     return dg.Definitions(
-        assets=[*corpus_assets(profile, partitions), *voice_assets(), *serving_assets(profile)],
+        assets=[
+            *corpus_assets(profile, partitions),
+            *voice_assets(),
+            *serving_assets(profile),
+            *load_test_assets(profile),
+        ],
         jobs=[*corpus_jobs(), *serving_jobs()],
         resources={
             "store": StoreResource(root=os.environ.get("SPEECH_STORE") or DEFAULT_STORE),

@@ -1,7 +1,8 @@
 """`make demo`: the lineage of the profile in force, materialized here, then what came of it.
 
 Runs go to the Dagster instance that `make ui` shows. What is valid already is not made again, so a
-second demo, or one that was interrupted, only does what is missing.
+second demo, or one that was interrupted, only does what is missing. The load test alone is measured
+each time.
 """
 
 from __future__ import annotations
@@ -20,14 +21,32 @@ from speech_assets.assets.corpus import SHARDS_PER_RUN
 from speech_assets.corpus.card import CARD_KEY
 from speech_assets.corpus.manifest import manifest_key
 from speech_assets.errors import SpeechAssetsError
+from speech_assets.load.levels import row_from, said
 from speech_assets.partitions import corpus_partitions
 from speech_assets.profiles import load_profile
+from speech_assets.recorded import stored_ids
 from speech_assets.runs import end_lost_runs, run_tags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+# Too short to say what a server holds: both levels are shown, however they end, and a busy machine
+# is forgiven.
+LOAD_TEST = {
+    "ops": {
+        "load_tests": {
+            "config": {
+                "levels": "1,2",
+                "loads": "generating",
+                "duration_s": 10.0,
+                "warmup_s": 3.0,
+                "until_failure": False,
+                "allow_client_limit": True,
+            }
+        }
+    }
+}
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
 
@@ -38,6 +57,7 @@ class Step:
     job: str
     says: str
     partition: str | None = None
+    config: dict[str, Any] = field(default_factory=dict[str, Any])
     tags: dict[str, str] = field(default_factory=dict[str, str])
 
 
@@ -90,7 +110,8 @@ def _main() -> int:
 
 
 def demo_steps(shards_of_split: dict[str, list[str]], presets: Sequence[str] = ()) -> list[Step]:
-    """Archives of each split, tokens of all shards in runs of 16, manifests, the card, samples."""
+    """Archives of each split, tokens of all shards in runs of 16, manifests, the card; then
+    of each preset samples and a short load test."""
     shards = [key for keys in shards_of_split.values() for key in keys]
     steps = [Step("archive", f"archives {split}", split) for split in shards_of_split]
     for start in range(0, len(shards), SHARDS_PER_RUN):
@@ -100,6 +121,10 @@ def demo_steps(shards_of_split: dict[str, list[str]], presets: Sequence[str] = (
     steps += [Step("describe_split", f"manifest {split}", split) for split in shards_of_split]
     steps.append(Step("describe_dataset", "dataset card"))
     steps += [Step("speak_samples", f"a server of {name} speaks", name) for name in presets]
+    steps += [
+        Step("load_test", f"a server of {name} under load, two short levels", name, LOAD_TEST)
+        for name in presets
+    ]
     return steps
 
 
@@ -109,7 +134,7 @@ def run_step(defs: dg.Definitions, instance: dg.DagsterInstance, step: Step) -> 
         instance=instance,
         partition_key=step.partition,
         tags={**step.tags, **run_tags()},
-        run_config=QUIET,
+        run_config={**QUIET, **step.config},
         raise_on_error=False,
     )
     if result.success:
@@ -157,6 +182,7 @@ def summary(
                 f"Codec {manifests[0]['made_with']['codec']}; codes of clips encoded alone: "
                 f"{agreement:.2%} the same in every shard. Set aside: {why}."
             ),
+            *load_lines(store, presets),
             f"Done in {seconds:.0f} s.",
             "",
             "Next:",
@@ -166,11 +192,30 @@ def summary(
                 " shard; add one's id to hear it"
             ),
             *(f"  {store.path(f'samples/{name}')}  what the server said" for name in presets),
+            *(f"  {store.path(f'load_tests/{name}')}  its requests and charts" for name in presets),
             '  make say TEXT="Hello."      hear it say something else',
             "  make serve    the server alone, with a page to type into",
             "  make ui       these runs in Dagster, and backfills from there",
         ]
     )
+
+
+def load_lines(store: Store, presets: Sequence[str]) -> list[str]:
+    """The newest load test of each preset: a line per level, and what was not a full test of it."""
+    lines: list[str] = []
+    for name in presets:
+        ids = [i for i in stored_ids(store) if i.startswith("load_tests/") and f"/{name}/" in i]
+        if not ids:
+            continue
+        made = store.read_json(f"results/{ids[-1]}.json")
+        late = "; the client was late" if made["config"]["client_faults"] else ""
+        levels = [row_from(row) for row in made["rows"]]
+        lines += [
+            f"Load on preset {name}, {made['config']['sweep']['duration_s']:g} s a level, server "
+            f"and client on the same cores{late}:",
+            *(f"  {said(level)}" for level in levels),
+        ]
+    return lines
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

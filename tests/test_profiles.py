@@ -40,6 +40,12 @@ def test_every_profile_that_ships_loads(name: str) -> None:
     assert load_profile({"SPEECH_PROFILE": name}).name == name
 
 
+def test_levels_of_load_are_a_profiles_own(tmp_path: Path) -> None:
+    profile = load(tmp_path, CORPUS + PROFILE + "load_levels = [1, 4, 16]\n")
+    assert profile.load_levels == (1.0, 4.0, 16.0)
+    assert load(tmp_path, CORPUS + PROFILE).load_levels == (1.0, 2.0, 3.0, 4.0, 6.0, 8.0)
+
+
 def test_an_unknown_profile_is_named_with_those_that_exist() -> None:
     with pytest.raises(ConfigError, match=r"SPEECH_PROFILE is 'l5', .*embedded, h200, l4"):
         load_profile({"SPEECH_PROFILE": "l5"})
@@ -173,6 +179,10 @@ def test_a_wrong_value_in_a_corpus_is_named_with_its_place(tmp_path: Path, setti
         ('max_clip_s = "60"', "profiles.mine.max_clip_s is '60'"),
         ("max_clip_s = 2020-01-01", "profiles.mine.max_clip_s is '2020-01-01'"),
         ("batch_samples = -1", "profiles.mine.batch_samples is -1; it must be 0 or more"),
+        ("load_levels = [2, 1]", "profiles.mine.load_levels: levels must ascend"),
+        ("load_levels = [0, 1]", "profiles.mine.load_levels: 0 is no level"),
+        ("load_levels = []", "profiles.mine.load_levels: there is no level"),
+        ('load_levels = ["a"]', "profiles.mine.load_levels.0 is 'a'"),
         ("batch_samples = 1.5", "profiles.mine.batch_samples is 1.5"),
     ],
 )

@@ -24,9 +24,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from resources.speech_server import SpeechServer
 from resources.store import Store
 from server.frames import SAMPLE_RATE_HZ
-from speech_assets.doctor import nvidia_gpus
 from speech_assets.errors import SpeechAssetsError
-from speech_assets.results import Figure, Result, cpu_device, utc_now
+from speech_assets.results import Figure, Result, device_of, utc_now
 from speech_assets.sentences import SENTENCES
 from speech_assets.work import worker
 
@@ -102,7 +101,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
         kind="server",
         name=server.preset,
         started_at=started_at,
-        device=_device(config["engine"]["device"]),
+        device=device_of(config["engine"]["device"]),
         command=(
             f"python -m speech_assets.work.bench_server --preset {server.preset} "
             f"--rounds {arguments.rounds} --streams {arguments.streams}"
@@ -111,6 +110,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
             "preset": server.preset,
             "config_sha256": server.config_sha256,
             "settings": config["settings"],
+            "engine": config["engine"],
             "rounds": arguments.rounds,
             "streams": arguments.streams,
         },
@@ -136,15 +136,6 @@ def _at_least_one(text: str) -> int:
     if int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text} is less than 1")
     return int(text)
-
-
-def _device(kind: str) -> dict[str, Any]:
-    if kind == "cpu":
-        return cpu_device()
-    gpus = nvidia_gpus()
-    if not gpus:
-        raise MeasurementError("the server runs on a GPU that nvidia-smi does not show")
-    return {"name": gpus[0]}
 
 
 def _speak(client: httpx.Client, text: int, seed: int) -> Spoken:

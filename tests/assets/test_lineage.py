@@ -67,6 +67,8 @@ def test_the_graph_has_the_shape_that_the_design_gives(
         "manifest": ["tokens"],
         "dataset_card": ["manifest"],
         "samples": [],
+        "load_tests": [],
+        "ladder": [],
     }
     tokens = graph.get(dg.AssetKey("tokens"))
     assert tokens.partitions_def is not None

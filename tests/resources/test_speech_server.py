@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import os
 import signal
 import uuid
 from pathlib import Path
@@ -14,6 +16,7 @@ from speech_servers import post, running
 
 from resources.errors import WorkError
 from resources.speech_server import SpeechServer
+from resources.work import pump
 
 MARK = "SPEECH_TEST_MARK"
 
@@ -45,6 +48,20 @@ def test_a_server_is_ready_when_it_is_given_and_gone_when_it_is_left(
     assert none_left(marked)
     # Its log is seen by whoever started it, and the last lines are kept.
     assert server.tail[-1] in capfd.readouterr().err
+
+
+def test_the_line_of_each_request_is_dropped_where_it_is_not_wanted(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    read, write = os.pipe()
+    with os.fdopen(read, "rb") as output:
+        os.write(write, b'INFO ready\nINFO {"request": "a"}\nINFO {"requ')
+        os.write(write, b'est": "b"}\nERROR it died\n')
+        os.close(write)
+        tail = collections.deque[str](maxlen=30)
+        pump(output, tail, '{"request": ')
+    assert list(tail) == ["INFO ready", "ERROR it died"]
+    assert capfd.readouterr().err == "INFO ready\nERROR it died\n"
 
 
 def test_a_server_ends_also_when_its_user_fails(voice: Path, marked: dict[str, str]) -> None:

@@ -198,7 +198,7 @@ def test_a_codecs_samples_become_a_result_that_the_page_shows(
         voice_eval.argument_parser(),
         f"--samples {tmp_path / 'made'} --texts {corpus / 'text.jsonl'} --out {tmp_path / 'store'}",
     )
-    (path,) = (tmp_path / "store" / "results" / "voice-codec").rglob("*.json")
+    (path,) = (tmp_path / "store" / "results" / "voice_codec").rglob("*.json")
     value = read_result(path)
     figures = {name: figure["value"] for name, figure in value["figures"].items()}
     assert figures["reference_wer"] < 0.25  # Whisper hears the recordings.

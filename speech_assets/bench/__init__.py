@@ -1,0 +1,1 @@
+"""Load tests of speech servers, as their clients meet them: ours, or any of OpenAI's interface."""

@@ -1,0 +1,110 @@
+"""Whether a level passes: every condition, and each one that failed in words."""
+
+from __future__ import annotations
+
+import collections
+import math
+from typing import TYPE_CHECKING, Any
+
+from server.frames import SAMPLES_PER_FRAME
+from speech_assets.bench.figures import completed_within, in_flight_at
+from speech_assets.bench.percentile import nearest_rank
+from speech_assets.bench.rows import failed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from speech_assets.bench.options import Mode
+
+TOLERANCE = 0.02  # Of offered requests that may be missing from those that ended in the window.
+REALTIME_RTF = 1.0
+
+
+def failures(
+    rows: Sequence[Mapping[str, Any]],
+    mode: Mode,
+    offered: int,
+    warmup_s: float,
+    window_s: float,
+    *,
+    was_restarted: bool,
+) -> list[str]:
+    """The conditions that a level does not meet; empty when it passes.
+
+    All that was offered has started, none was dropped; all is complete and audible, as long as the
+    server says; no underrun; in a closed loop RTF p95 below 1, in an open one as much ends as
+    begins; the server is still the same process.
+    """
+    measured = [row for row in rows if not row["warmup"]]
+    outcomes = collections.Counter(row["outcome"] for row in measured)
+    found: list[str] = []
+    started = len(measured) - outcomes["dropped"]
+    if not measured:
+        found.append("no request was measured")
+    if started < offered:
+        found.append(f"{offered - started} of {offered} requests were never sent")
+    for outcome, count in sorted(outcomes.items()):
+        if failed(outcome):
+            words = next(row["error"] for row in measured if row["outcome"] == outcome)
+            found.append(f"{count} of {len(measured)} requests: {outcome} ({words or 'no words'})")
+    found += [*_inconsistent(measured), *_underruns(measured)]
+    if mode == "closed":
+        found += _too_slow(measured)
+    else:
+        found += _behind(rows, offered, warmup_s, window_s)
+    if was_restarted:
+        found.append("the server was restarted since the level began, or does not answer any more")
+    return found
+
+
+def _inconsistent(measured: Sequence[Mapping[str, Any]]) -> list[str]:
+    wrong = sum(
+        row["reported_frames"] is not None
+        and row["outcome"] == "ok"
+        and (
+            row["samples"] != row["reported_samples"]
+            or row["samples"] + row["reported_trimmed_samples"]
+            != SAMPLES_PER_FRAME * row["reported_frames"]
+        )
+        for row in measured
+    )
+    if not wrong:
+        return []
+    return [f"{wrong} requests: samples and reported trims are not {SAMPLES_PER_FRAME:,} a frame"]
+
+
+def _underruns(measured: Sequence[Mapping[str, Any]]) -> list[str]:
+    late = [row for row in measured if row["underruns"]]
+    if not late:
+        return []
+    events = sum(row["underruns"] for row in late)
+    worst_ms = max(row["worst_underrun_ms"] for row in late)
+    return [
+        f"{events} underruns in {len(late)} of {len(measured)} requests, worst {worst_ms:.1f} ms"
+    ]
+
+
+def _too_slow(measured: Sequence[Mapping[str, Any]]) -> list[str]:
+    rtfs = [row["rtf"] for row in measured if row["outcome"] == "ok" and row["rtf"] is not None]
+    # Of few requests this is the largest: the stricter reading.
+    if not rtfs or (p95 := nearest_rank(rtfs, 95)) < REALTIME_RTF:
+        return []
+    return [f"RTF p95 {p95:.3f} is not below {REALTIME_RTF:g}"]
+
+
+def _behind(
+    rows: Sequence[Mapping[str, Any]], offered: int, warmup_s: float, window_s: float
+) -> list[str]:
+    """Whether fewer requests ended in the window than were due in it.
+
+    By 2 %, or by what chance does to the number in flight: three times the square root of it.
+    """
+    ended = completed_within(rows, warmup_s, window_s)
+    in_flight = in_flight_at(rows, warmup_s)
+    allowed = max(TOLERANCE * offered, 3 * math.sqrt(max(in_flight, 1)))
+    if offered - ended <= allowed:
+        return []
+    return [
+        f"{offered} requests were due in the window and {ended} ended in it: "
+        "the server falls behind (or the warm-up is shorter than a request)"
+    ]

@@ -1,0 +1,158 @@
+"""Levels of a load test: what was offered, what came of it, and which of them a server holds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from speech_assets.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Load = Literal["generating", "listening"]
+"""*Generating N*: N requests always in flight. *Listening N*: requests as N listeners make them."""
+LOADS: tuple[Load, ...] = ("generating", "listening")
+MODES: dict[Load, str] = {"generating": "closed", "listening": "listening"}
+"""speech-bench's name of a load."""
+MOST = 4_096.0  # streams; as many as a preset may have.
+
+
+@dataclass(frozen=True, slots=True)
+class LevelRow:
+    """One level of one load with one seed, as a result's rows have it.
+
+    `figures` maps names to {value, unit, n}; what has too few observations is not there.
+    """
+
+    load: Load
+    level: float
+    seed: int
+    passed: bool
+    failures: tuple[str, ...]
+    offered: int
+    started: int
+    completed: int
+    failed: int
+    dropped: int
+    window_s: float
+    client_valid: bool
+    client_reasons: tuple[str, ...] = ()
+    outcomes: Mapping[str, int] = field(default_factory=dict[str, int])
+    figures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+
+    def value(self, name: str) -> float | None:
+        """The figure of that name, or None where there is none."""
+        figure = self.figures.get(name)
+        return None if figure is None or figure["value"] is None else float(figure["value"])
+
+
+def parse_levels(text: str) -> tuple[float, ...]:
+    """Levels from text as `1,2,4`: whole numbers above 0, ascending.
+
+    Raises:
+        ConfigError: it is not that.
+    """
+    levels: list[float] = []
+    for word in text.split(","):
+        try:
+            levels.append(float(word))
+        except ValueError as error:
+            raise ConfigError(
+                f"levels {text!r}: {word.strip()!r} is no number; give levels as 1,2,4"
+            ) from error
+    return check_levels(levels, f"levels {text!r}")
+
+
+def check_levels(levels: Sequence[float], where: str) -> tuple[float, ...]:
+    """The levels, if they are whole numbers above 0, ascending.
+
+    Raises:
+        ConfigError: they are not, or there are none.
+    """
+    if not levels:
+        raise ConfigError(f"{where}: there is no level; give levels as 1,2,4")
+    for level in levels:
+        if not (math.isfinite(level) and 1 <= level <= MOST and level == int(level)):
+            raise ConfigError(
+                f"{where}: {level:g} is no level; give whole numbers of streams, 1 to {MOST:g}"
+            )
+    if list(levels) != sorted(set(levels)):
+        raise ConfigError(f"{where}: levels must ascend, each given once")
+    return tuple(map(float, levels))
+
+
+def parse_loads(text: str) -> tuple[Load, ...]:
+    """Loads from text as `generating,listening`.
+
+    Raises:
+        ConfigError: one is unknown, given twice, or there is none.
+    """
+    words = [word.strip() for word in text.split(",")]
+    loads: tuple[Load, ...] = tuple(load for load in LOADS if load in words)
+    if sorted(words) != sorted(loads):
+        raise ConfigError(f"loads {text!r}: give {' or '.join(LOADS)}, or both with a comma")
+    return loads
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Seeds from text as `1,2,3`.
+
+    Raises:
+        ConfigError: one is no whole number of 0 or more, or there is none.
+    """
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and word.isascii() for word in words):
+        raise ConfigError(f"seeds {text!r}: give whole numbers with commas between, as 1,2,3")
+    return tuple(map(int, words))
+
+
+def passing_levels(rows: Sequence[LevelRow], load: Load) -> list[float]:
+    """Levels of `load` that passed with every seed, up to the first that did not."""
+    passing: list[float] = []
+    for level in sorted({row.level for row in rows if row.load == load}):
+        if not all(row.passed for row in rows if row.load == load and row.level == level):
+            break
+        passing.append(level)
+    return passing
+
+
+def largest_passing(rows: Sequence[LevelRow], load: Load) -> float:
+    """The largest level below which, too, all measured levels passed; 0.0 when none did."""
+    return max(passing_levels(rows, load), default=0.0)
+
+
+def largest_with_margin(rows: Sequence[LevelRow], load: Load) -> float:
+    """The level below the largest that passed: one level of margin. 0.0 when there is none."""
+    passing = passing_levels(rows, load)
+    return passing[-2] if len(passing) > 1 else 0.0
+
+
+def never_failed(rows: Sequence[LevelRow], load: Load) -> bool:
+    """Whether every measured level passed, so that the server may hold more than was offered."""
+    levels = {row.level for row in rows if row.load == load}
+    return bool(levels) and len(passing_levels(rows, load)) == len(levels)
+
+
+def said(row: LevelRow) -> str:
+    """One line of a level."""
+    numbers = [
+        f"{label} {value:.3g}{unit}"
+        for label, name, unit in (
+            ("TTFA p50", "ttfa_ms_p50", " ms"),
+            ("RTF p50", "rtf_p50", ""),
+            ("audio", "audio_s_per_s", " s/s"),
+        )
+        if (value := row.value(name)) is not None
+    ]
+    verdict = "passed" if row.passed else "failed: " + "; ".join(row.failures)
+    return f"{row.load} {row.level:g}: " + ", ".join([*numbers, verdict])
+
+
+def row_from(value: Mapping[str, Any]) -> LevelRow:
+    """A row back from a result's JSON."""
+    known = {name: value[name] for name in LevelRow.__dataclass_fields__ if name in value}
+    for name in ("failures", "client_reasons"):
+        known[name] = tuple(known.get(name, ()))
+    return LevelRow(**known)

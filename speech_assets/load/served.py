@@ -1,0 +1,36 @@
+"""What a server's own /metrics say of a level: how busy it was, its steps, batches and memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MIB = 1 << 20
+
+
+def served_figures(metrics: Mapping[str, float], window_s: float) -> dict[str, dict[str, Any]]:
+    """Figures {value, unit, n} from what counters grew by over the window, and gauges at its end.
+
+    `device_busy` is the share of the window in which the engine's thread stepped or decoded: on a
+    CPU that is the device's work, on a GPU it is that or waiting for it. What the server does not
+    export is not there.
+    """
+    figures: dict[str, dict[str, Any]] = {}
+
+    def mean(name: str, histogram: str, unit: str, scale: float = 1.0) -> None:
+        count = metrics.get(f"{histogram}_count", 0.0)
+        if count > 0 and f"{histogram}_sum" in metrics:
+            value = metrics[f"{histogram}_sum"] / count * scale
+            figures[name] = {"value": value, "unit": unit, "n": int(count)}
+
+    mean("step_time_ms", "speech_engine_step_seconds", "ms", 1e3)
+    mean("decode_batch_size", "speech_decode_batch_size", "rows")
+    busy_s = metrics.get("speech_busy_seconds_total")
+    if busy_s is not None and window_s > 0:
+        figures["device_busy"] = {"value": min(1.0, busy_s / window_s), "unit": "share", "n": 1}
+    memory = metrics.get("process_resident_memory_bytes")
+    if memory is not None:
+        figures["resident_memory_mib"] = {"value": memory / _MIB, "unit": "MiB", "n": 1}
+    return figures

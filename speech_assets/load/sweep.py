@@ -1,0 +1,162 @@
+"""A sweep: levels of load on one running server, each measured by speech-bench, until one fails."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from speech_assets.bench.options import BenchOptions
+from speech_assets.bench.run import run_bench
+from speech_assets.errors import ConfigError, SpeechAssetsError
+from speech_assets.load.levels import LOADS, MODES, LevelRow, Load, check_levels
+from speech_assets.load.served import served_figures
+from speech_assets.sentences import SENTENCES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import pyarrow as pa
+
+FULL_S = 60.0  # What a level takes in a test that is not called reduced.
+
+
+class ClientLostError(SpeechAssetsError):
+    """A process of the client died, so that a level has no figures."""
+
+    retryable = True
+
+
+@dataclass(frozen=True, slots=True)
+class SweepOptions:
+    """What a server is asked for.
+
+    Attributes:
+        levels: streams or listeners at once, ascending.
+        loads: which loads, each a sweep of its own.
+        seeds: of arrivals and speech; a level passes when it does with every one.
+        duration_s, warmup_s: of each level; what is measured, and what comes before.
+        lag_limit_ms: how late the client may be before it, not the server, was measured.
+        until_failure: whether a sweep ends with its first failing level.
+    """
+
+    levels: tuple[float, ...]
+    loads: tuple[Load, ...] = LOADS
+    seeds: tuple[int, ...] = (1,)
+    duration_s: float = FULL_S
+    warmup_s: float = 10.0
+    lag_limit_ms: float = 5.0
+    until_failure: bool = True
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError where a value cannot work."""
+        check_levels(self.levels, "levels")
+        for name, value, least in (
+            ("duration_s", self.duration_s, 1.0),
+            ("warmup_s", self.warmup_s, 0.0),
+            ("lag_limit_ms", self.lag_limit_ms, 0.001),
+        ):
+            if not (math.isfinite(value) and least <= value <= 86_400):
+                raise ConfigError(f"{name} is {value:g}; it must be {least:g} to 86400")
+        if not self.seeds or not self.loads:
+            raise ConfigError("there is no seed or no load; give at least one of each")
+
+    @property
+    def reduced(self) -> bool:
+        """Whether levels are shorter than a full test's."""
+        return self.duration_s < FULL_S
+
+    @property
+    def longest_s(self) -> float:
+        """Seconds that all levels take, when none fails."""
+        runs = len(self.levels) * len(self.loads) * len(self.seeds)
+        return runs * (self.duration_s + self.warmup_s)
+
+
+def sweep(
+    url: str,
+    options: SweepOptions,
+    keep: Callable[[LevelRow, pa.Table], None],
+    environment: Mapping[str, Any] | None = None,
+) -> list[LevelRow]:
+    """Measure every level in turn; `keep` gets each as soon as it is there, with its requests.
+
+    `environment` overrides fields of the client's options.
+
+    Raises:
+        ClientLostError: a client process died.
+    """
+    rows: list[LevelRow] = []
+    for load in options.loads:
+        for level in options.levels:
+            passed = True
+            for seed in options.seeds:
+                row, requests = _measure(url, options, load, level, seed, environment or {})
+                rows.append(row)
+                keep(row, requests)
+                passed = passed and row.passed
+            if not passed and options.until_failure:
+                break
+    return rows
+
+
+def client_faults(rows: Sequence[LevelRow]) -> list[str]:
+    """Levels at which the client, not the server, was measured, and why."""
+    return [
+        f"{row.load} {row.level:g}: {'; '.join(row.client_reasons) or 'the client was the limit'}"
+        for row in rows
+        if not row.client_valid
+    ]
+
+
+def _measure(
+    url: str,
+    options: SweepOptions,
+    load: Load,
+    level: float,
+    seed: int,
+    overrides: Mapping[str, Any],
+) -> tuple[LevelRow, pa.Table]:
+    given: dict[str, Any] = {
+        "url": url,
+        "mode": MODES[load],
+        "levels": (level,),
+        "duration_s": options.duration_s,
+        "warmup_s": options.warmup_s,
+        "texts": SENTENCES,
+        "seed": seed,
+        "lag_limit_ms": options.lag_limit_ms,
+        **overrides,
+    }
+    run = run_bench(BenchOptions(**given))
+    if not run.summary["levels"]:
+        raise ClientLostError(
+            f"{load} {level:g} was not measured: {'; '.join(run.summary['client']['reasons'])}; "
+            "run it again"
+        )
+    measured = run.summary["levels"][0]
+    row = LevelRow(
+        load=load,
+        level=level,
+        seed=seed,
+        passed=bool(measured["passed"]),
+        failures=tuple(measured["failures"]),
+        offered=int(measured["offered"]),
+        started=int(measured["started"]),
+        completed=int(measured["completed"]),
+        failed=int(measured["failed"]),
+        dropped=int(measured["dropped"]),
+        window_s=float(measured["window_s"]),
+        client_valid=run.valid,
+        client_reasons=tuple(run.summary["client"]["reasons"]),
+        outcomes=measured["outcomes"],
+        figures={
+            **{
+                name: figure
+                for name, figure in measured["figures"].items()
+                if figure["value"] is not None
+            },
+            **served_figures(measured["server_metrics"] or {}, float(measured["window_s"])),
+        },
+    )
+    return row, run.rows

@@ -1,0 +1,137 @@
+"""Tables of published load tests and ladders, for README and docs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+NONE_YET = "No result is published yet."
+_MISSING = "-"
+
+
+def load_tests_table(results: Sequence[Mapping[str, Any]]) -> str:
+    """The largest level that each preset holds on each device, and how it sounds there."""
+    heads = (
+        "preset", "device", "streams, generating", "with margin", "streams, listening",
+        "with margin", "TTFA p50 at the lowest level, ms", "at the largest: TTFA p50, ms",
+        "TTFS p95, ms", "RTF p95", "audio, s/s", "device busy", "s a level", "date",
+    )  # fmt: skip
+    rows: list[Sequence[str]] = []
+    for result in results:
+        figures, config = result["figures"], result["config"]
+        unbounded = config.get("no_level_failed", ())
+        rows.append(
+            (
+                result["name"] + _caveats(result),
+                result["device"]["name"],
+                *_streams(figures, "generating", unbounded),
+                *_streams(figures, "listening", unbounded),
+                _number(figures, "first_level_ttfa_ms_p50"),
+                _number(figures, "ttfa_ms_p50"),
+                _number(figures, "ttfs_ms_p95"),
+                _number(figures, "rtf_p95"),
+                _number(figures, "audio_s_per_s"),
+                _share(figures, "device_busy"),
+                f"{config['sweep']['duration_s']:g}",
+                result["started_at"][:10],
+            )
+        )
+    return _table(heads, rows) if rows else NONE_YET
+
+
+def ladder_table(results: Sequence[Mapping[str, Any]]) -> str:
+    """Every step of every ladder: its outcome, and why."""
+    heads = (
+        "step", "switch", "outcome", "streams, generating", "TTFA p50, ms", "TTFS p50, ms",
+        "RTF p50", "why",
+    )  # fmt: skip
+    parts: list[str] = []
+    for result in results:
+        rows = [
+            (
+                step["name"],
+                f"`{step['switch']}` = {_shown(step['value'])}" if step["switch"] else step["note"],
+                step["outcome"],
+                _cell(step["max_realtime_streams"]),
+                _cell(step["ttfa_ms_p50"]),
+                _cell(step["ttfs_ms_p50"]),
+                _cell(step["rtf_p50"]),
+                (step["why"] if step["switch"] else "").replace("|", "\\|").replace("\n", " "),
+            )
+            for step in result["rows"]
+        ]
+        title = (
+            f"{result['name']}{_caveats(result)}, from preset {result['config']['preset']['name']}"
+            f" on {result['device']['name']}, {result['started_at'][:10]}:"
+        )
+        parts.append(f"{title}\n\n{_table(heads, rows)}")
+    return "\n\n".join(parts) if parts else NONE_YET
+
+
+def levels_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Every level of one load test: a row of the rows that a result holds."""
+    heads = (
+        "load", "level", "seed", "passed", "TTFA p50, ms", "TTFS p50, ms", "RTF p50", "RTF p95",
+        "completed", "failed", "with underrun", "why not",
+    )  # fmt: skip
+    cells = [
+        (
+            str(row["load"]),
+            f"{row['level']:g}",
+            str(row["seed"]),
+            "yes" if row["passed"] else "no",
+            *(
+                _number(row["figures"], name)
+                for name in ("ttfa_ms_p50", "ttfs_ms_p50", "rtf_p50", "rtf_p95")
+            ),
+            str(row["completed"]),
+            str(row["failed"] + row["dropped"]),
+            _number(row["figures"], "requests_with_underrun"),
+            "; ".join(row["failures"]),
+        )
+        for row in rows
+    ]
+    return _table(heads, cells)
+
+
+def _streams(figures: Mapping[str, Any], load: str, unbounded: Sequence[str]) -> tuple[str, str]:
+    name = f"max_realtime_streams_{load}"
+    if name not in figures:
+        return _MISSING, _MISSING
+    at_least = "at least " if load in unbounded else ""
+    return (
+        f"{at_least}{figures[name]['value']:g}",
+        f"{figures[f'{name}_with_margin']['value']:g}",
+    )
+
+
+def _caveats(result: Mapping[str, Any]) -> str:
+    """What a reader must know before the figures: a short run, or a client that was late."""
+    caveats = ["reduced"] * bool(result["reduced"])
+    caveats += ["client late"] * bool(result["config"].get("client_faults"))
+    return f" ({', '.join(caveats)})" if caveats else ""
+
+
+def _number(figures: Mapping[str, Any], name: str) -> str:
+    return _cell(figures[name]["value"]) if name in figures else _MISSING
+
+
+def _share(figures: Mapping[str, Any], name: str) -> str:
+    return f"{figures[name]['value']:.0%}" if name in figures else _MISSING
+
+
+def _cell(value: float | None) -> str:
+    if value is None:
+        return _MISSING
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])

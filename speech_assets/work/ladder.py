@@ -1,0 +1,236 @@
+"""A ladder of presets that differ in one switch: each is served in turn and measured alike.
+
+Every step is kept in the store as soon as it is measured (`ladder/<name>/<run>/`); a ladder that
+was interrupted or killed goes on from there. The result, `results/ladder/<device>/<name>/`, has a
+row per step: its outcome by the rule of `load/ladder.py`, and why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from resources.store import Store
+from server.presets import load_preset
+from speech_assets.errors import ConfigError
+from speech_assets.load.ladder import (
+    BASELINE,
+    NOISE_SHARE,
+    TABLE,
+    Ladder,
+    Outcome,
+    Step,
+    changed,
+    load_ladder,
+    outcome_of,
+    slug,
+    superseded,
+)
+from speech_assets.load.levels import parse_levels, parse_seeds, row_from
+from speech_assets.load.sweep import SweepOptions, client_faults
+from speech_assets.profiles import DEFAULT_STORE
+from speech_assets.results import Figure, Result, device_of
+from speech_assets.work import worker
+from speech_assets.work.ladder_trials import KIND, Trial, Trials
+from speech_assets.work.load_test import ClientLimitError
+
+if TYPE_CHECKING:
+    from server.presets import Preset
+
+
+def main() -> None:
+    """Entry point of `python -m speech_assets.work.ladder`."""
+    parser = worker.argument_parser("ladder", __doc__ or "")
+    add = parser.add_argument
+    add("--ladder", default="embedded", help="which of the table")
+    add("--table", type=Path, default=TABLE, help="TOML file of ladders")
+    add("--store", default=os.environ.get("SPEECH_STORE") or DEFAULT_STORE)
+    add("--levels", default="", help="streams at once, as 1,2,4; empty is the ladder's")
+    add("--seeds", default="1", help="each level is measured with every one, as 1,2,3")
+    add("--duration-s", type=float, help="measured at each level, instead of the ladder's")
+    add("--warmup-s", type=float, help="of load before that, instead of the ladder's")
+    add("--lag-limit-ms", type=float, default=5.0, help="the client may be so late (p99)")
+    add("--allow-client-limit", action="store_true", help="keep figures when it was later")
+    worker.run(_work, parser)
+
+
+def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
+    ladder = load_ladder(arguments.ladder, arguments.table)
+    preset = load_preset(ladder.preset)
+    _check_values(preset, ladder)
+    options = SweepOptions(
+        levels=parse_levels(arguments.levels) if arguments.levels else ladder.levels,
+        loads=("generating",),
+        seeds=parse_seeds(arguments.seeds),
+        duration_s=ladder.duration_s if arguments.duration_s is None else arguments.duration_s,
+        warmup_s=ladder.warmup_s if arguments.warmup_s is None else arguments.warmup_s,
+        lag_limit_ms=arguments.lag_limit_ms,
+    )
+    trials = Trials(
+        Store(arguments.store),
+        ladder,
+        preset,
+        options,
+        reporter,
+        client_limit_allowed=arguments.allow_client_limit,
+    )
+    reporter.start(len(ladder.steps) + 1, "steps")
+    rows = climb(ladder, trials)
+    result = _result(ladder, preset, options, rows, trials, arguments)
+    trials.store.write_json(result.key, result.as_json())
+    reporter.result(KIND, key=result.key, steps=len(rows), status=result.status)
+    if result.status != "complete":
+        raise ClientLimitError(
+            f"the client was the limit ({result.config['client_faults'][0]}), so that the outcomes "
+            "are not the server's; run it on a quieter machine, or allow it: --allow-client-limit, "
+            f"in the asset's config allow_client_limit. Kept as {trials.store.path(result.key)}"
+        )
+    trials.forget()
+
+
+def climb(ladder: Ladder, trials: Trials) -> list[dict[str, Any]]:
+    """Try the baseline, then each step on the best before it; a row of each.
+
+    Raises:
+        ConfigError: the baseline cannot be served.
+    """
+    tried = {BASELINE: trials.measure(BASELINE, dict(ladder.settings))}
+    baseline = tried[BASELINE]
+    if baseline.impossible or baseline.died:
+        raise ConfigError(
+            f"ladder {ladder.name}: its baseline cannot be served: "
+            f"{baseline.impossible or baseline.died}"
+        )
+    rows = [_row(baseline, "baseline", ladder.note, preset=ladder.preset, note=ladder.note)]
+    outcomes: dict[str, Outcome] = {}
+    best = BASELINE
+    for step in ladder.steps:
+        followed = tried[step.follows or best]
+        settings = {**followed.settings, step.switch: step.value}
+        if step.needs:
+            settings["device"] = step.needs
+        trial = tried[step.name] = trials.measure(step.name, settings)
+        outcome, why = _judge(trial, followed)
+        outcomes[step.name] = outcome
+        rows.append(_row(trial, outcome, why, step=step, follows=followed.name))
+        trials.say(f"{step.name}: {outcome}: {why}")
+        if outcome == "adopted":
+            best = step.name
+    for name, later in superseded(ladder.steps, outcomes).items():
+        row = next(row for row in rows if row["name"] == name)
+        row["outcome"] = "superseded"
+        row["why"] += f"; superseded by: {later}"
+    return rows
+
+
+def _judge(trial: Trial, followed: Trial) -> tuple[Outcome, str]:
+    if trial.impossible:
+        return "not possible", trial.impossible
+    if trial.died:
+        return "rejected", f"the server died under load: {trial.died}"
+    return outcome_of(trial.measured, followed.measured)
+
+
+def _row(
+    trial: Trial,
+    outcome: Outcome,
+    why: str,
+    *,
+    step: Step | None = None,
+    follows: str = "",
+    preset: str = "",
+    note: str = "",
+) -> dict[str, Any]:
+    measured = trial.measured
+    return {
+        "name": trial.name,
+        "follows": follows,
+        "preset": preset,
+        "switch": step.switch if step else "",
+        "value": step.value if step else None,
+        "note": step.note if step else note,
+        "outcome": outcome,
+        "why": why,
+        "settings": dict(trial.settings),
+        "config_sha256": trial.config_sha256,
+        "max_realtime_streams": None if trial.impossible else measured.max_streams,
+        "ttfa_ms_p50": measured.ttfa_ms,
+        "ttfs_ms_p50": measured.ttfs_ms,
+        "rtf_p50": measured.rtf,
+        "levels": [asdict(row) for row in trial.levels],
+        "device": trial.device,
+        "started_at": trial.started_at,
+    }
+
+
+def _check_values(preset: Preset, ladder: Ladder) -> None:
+    """Every switch's name, before the first server is started; values are the server's to judge."""
+    changed(preset, BASELINE, ladder.settings)
+    for step in ladder.steps:
+        changed(preset, slug(step.name), {**ladder.settings, step.switch: step.value})
+
+
+def _result(
+    ladder: Ladder,
+    preset: Preset,
+    options: SweepOptions,
+    rows: list[dict[str, Any]],
+    trials: Trials,
+    arguments: argparse.Namespace,
+) -> Result:
+    levels = [row_from(level) for row in rows for level in row["levels"]]
+    faults = client_faults(levels)
+    is_valid = not faults or arguments.allow_client_limit
+    reached = [row for row in rows if row["outcome"] in ("baseline", "adopted")][-1]
+    figures = {
+        "max_realtime_streams_generating": Figure(reached["max_realtime_streams"], "streams"),
+        "baseline_max_realtime_streams_generating": Figure(
+            rows[0]["max_realtime_streams"], "streams"
+        ),
+        "steps": Figure(len(ladder.steps), "steps"),
+    }
+    for name in ("ttfa_ms_p50", "ttfs_ms_p50", "rtf_p50"):
+        if reached[name] is not None:
+            figures[name] = Figure(reached[name], "" if name.startswith("rtf") else "ms")
+    return Result(
+        kind=KIND,
+        name=ladder.name,
+        status="complete" if is_valid else "invalid",
+        reduced=options.duration_s < ladder.duration_s,
+        started_at=rows[0]["started_at"],
+        device=device_of(rows[0]["device"]),
+        command=_command(ladder, options, arguments),
+        config={
+            "ladder": json.loads(json.dumps(asdict(ladder))),
+            "preset": preset.config(),
+            "sweep": asdict(options),
+            "noise_share": NOISE_SHARE,
+            "client_shares_cores": True,
+            "client_limit_allowed": bool(arguments.allow_client_limit),
+            "client_faults": faults,
+        },
+        seeds=options.seeds,
+        rows=rows,
+        figures=figures,
+    )
+
+
+def _command(ladder: Ladder, options: SweepOptions, arguments: argparse.Namespace) -> str:
+    words = [f"python -m speech_assets.work.ladder --ladder {ladder.name}"]
+    if arguments.table != TABLE:
+        words.append(f"--table {arguments.table.name}")
+    words += [
+        f"--levels {','.join(f'{level:g}' for level in options.levels)}",
+        f"--seeds {','.join(map(str, options.seeds))}",
+        f"--duration-s {options.duration_s:g} --warmup-s {options.warmup_s:g}",
+        f"--lag-limit-ms {options.lag_limit_ms:g}",
+    ]
+    return " ".join(words + ["--allow-client-limit"] * bool(arguments.allow_client_limit))
+
+
+if __name__ == "__main__":
+    main()

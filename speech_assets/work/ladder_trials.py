@@ -1,0 +1,165 @@
+"""A ladder's steps, each served and measured, and kept until the ladder is whole."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from resources.errors import WorkError
+from resources.speech_server import SpeechServer
+from server.presets import VARIABLE
+from speech_assets.load.ladder import Measured, changed, slug
+from speech_assets.load.levels import LevelRow, largest_passing, row_from, said
+from speech_assets.load.sweep import client_faults, sweep
+from speech_assets.results import device_of, git_state, installed_software, utc_now
+from speech_assets.work.load_test import keep_requests, served_config
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+
+    from resources.store import Store
+    from server.presets import Preset
+    from speech_assets.load.ladder import Ladder
+    from speech_assets.load.sweep import SweepOptions
+    from speech_assets.work.worker import Reporter
+
+KIND = "ladder"
+CODE_VERSION = "1"  # Bump when what a step is measured by changes.
+_LOG_STAMP = re.compile(r"^[\d-]+ [\d:,]+ (ERROR|CRITICAL) ")
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What came of serving a step's preset: its levels, or why it could not be served."""
+
+    name: str
+    settings: Mapping[str, Any]
+    config_sha256: str = ""
+    device: str = ""
+    impossible: str = ""
+    died: str = ""
+    levels: tuple[LevelRow, ...] = ()
+    started_at: str = field(default_factory=utc_now)
+
+    @property
+    def measured(self) -> Measured:
+        """What the rule compares."""
+        first = min(self.levels, key=lambda row: row.level, default=None)
+        return Measured(
+            largest_passing(self.levels, "generating"),
+            first.value("ttfa_ms_p50") if first else None,
+            first.value("ttfs_ms_p50") if first else None,
+            first.value("rtf_p50") if first else None,
+        )
+
+
+class Trials:
+    """Serves and measures steps, and keeps each until the ladder is whole."""
+
+    def __init__(
+        self,
+        store: Store,
+        ladder: Ladder,
+        preset: Preset,
+        options: SweepOptions,
+        reporter: Reporter,
+        *,
+        client_limit_allowed: bool,
+    ) -> None:
+        self.store = store
+        self._ladder, self._preset, self._options = ladder, preset, options
+        self._reporter, self._client_limit_allowed = reporter, client_limit_allowed
+        # A step may go on another's measurement only of the same table, code and machine.
+        made_with = {
+            "code_version": CODE_VERSION,
+            "ladder": asdict(ladder),
+            "preset": preset.config(),
+            "sweep": asdict(options),
+            "software": installed_software(),
+            "git": git_state(),
+            "machine": device_of("cpu"),
+        }
+        text = json.dumps(made_with, sort_keys=True)
+        self._folder = f"{KIND}/{ladder.name}/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+    def measure(self, name: str, settings: Mapping[str, Any]) -> Trial:
+        """The trial of a step: as kept by an interrupted run, or measured now."""
+        key = f"{self._folder}/{slug(name)}.json"
+        if self.store.exists(key):
+            kept = self.store.read_json(key)
+            levels = tuple(row_from(row) for row in kept.pop("levels"))
+            is_usable = self._client_limit_allowed or not client_faults(levels)
+            if kept["settings"] == dict(settings) and is_usable:
+                self.say(f"{name}: was measured before the ladder was interrupted")
+                self._reporter.advance(1)
+                return Trial(**kept, levels=levels)
+        self.say(f"{name}: a server is started")
+        trial = self._serve(name, settings)
+        self.store.write_json(key, {**asdict(trial), "levels": [asdict(r) for r in trial.levels]})
+        self._reporter.advance(1)
+        return trial
+
+    def say(self, message: str) -> None:
+        """One line for whoever waits."""
+        self._reporter.notice(message)
+
+    def forget(self) -> None:
+        """Remove the kept steps: the next ladder is measured anew."""
+        for key in self.store.keys(self._folder):
+            if key.endswith(".json"):
+                self.store.delete(key)
+
+    @contextlib.contextmanager
+    def _table(self, name: str, settings: Mapping[str, Any]) -> Generator[Path]:
+        """The file of presets that holds the step's; kept, to tell later what was served."""
+        text = changed(self._preset, slug(name), settings).encode()
+        key = f"{self._folder}/{slug(name)}/presets.toml"
+        self.store.write_bytes(key, text)
+        if self.store.is_local:
+            yield Path(self.store.path(key)).resolve()
+            return
+        with tempfile.TemporaryDirectory(prefix="speech-assets-ladder-") as folder:
+            path = Path(folder) / "presets.toml"
+            path.write_bytes(text)
+            yield path
+
+    def _serve(self, name: str, settings: Mapping[str, Any]) -> Trial:
+        rows: list[LevelRow] = []
+        with self._table(name, settings) as table:
+            config: dict[str, Any] = {}
+            environment = {VARIABLE: str(table), "SPEECH_STORE": self.store.root}
+            try:
+                with SpeechServer.running(
+                    slug(name), environment=environment, requests_are_shown=False
+                ) as server:
+                    config = served_config(server)
+
+                    def keep(row: LevelRow, requests: Any) -> None:
+                        rows.append(row)
+                        keep_requests(self.store, f"{self._folder}/{slug(name)}", row, requests)
+                        self.say(f"{name}: {said(row)}")
+
+                    sweep(server.url, self._options, keep)
+            except WorkError as error:
+                why = reason_of(str(error))
+                if not config:
+                    return Trial(name, settings, impossible=why)
+                return Trial(name, settings, died=why, levels=tuple(rows), **_facts(config))
+        return Trial(name, settings, levels=tuple(rows), **_facts(config))
+
+
+def reason_of(message: str) -> str:
+    """Why a server ended, from what it logged last: the last error, else the last line."""
+    lines = [line for line in message.splitlines() if line.strip()]
+    errors = [_LOG_STAMP.sub("", line) for line in lines if _LOG_STAMP.match(line)]
+    return (errors or lines)[-1].strip()
+
+
+def _facts(config: Mapping[str, Any]) -> dict[str, str]:
+    return {"config_sha256": config["config_sha256"], "device": config["engine"]["device"]}
