@@ -127,12 +127,13 @@ class HopRule:
     def end(self, stream: StreamState, latents: int) -> int:
         """Where what the row of `latents` may know of the stream ends.
 
-        All that is known; where audio may not depend on the clock, what is always known then.
+        All that is known; where audio may not depend on the clock, what is always known then: of a
+        frame that is cut off at the end nothing.
         """
         if stream.paced:
             return stream.known
         right = self._lead_in if stream.lead_in else self._steady
-        return min(stream.known, stream.next + latents + right)
+        return min(stream.whole, stream.next + latents + right)
 
     def _longest(self, stream: StreamState, left: int) -> int:
         """Latents of the next row of a stream that nobody plays yet: whole pieces, full context."""
@@ -142,7 +143,7 @@ class HopRule:
         if stream.ended:
             stream.due_tokens, stream.due_s = (0 if left > 0 else _NEVER), math.inf
             return max(0, min(left, piece))
-        if min(stream.known - stream.next - right, left) >= piece:
+        if left >= piece + right:
             return piece
         return _wait_for(stream, piece + right, math.inf)
 

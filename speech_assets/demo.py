@@ -24,7 +24,7 @@ from speech_assets.errors import SpeechAssetsError
 from speech_assets.load.levels import row_from, said
 from speech_assets.partitions import corpus_partitions
 from speech_assets.profiles import load_profile
-from speech_assets.recorded import stored_ids
+from speech_assets.recorded import newest
 from speech_assets.runs import end_lost_runs, run_tags
 
 if TYPE_CHECKING:
@@ -204,10 +204,9 @@ def load_lines(store: Store, presets: Sequence[str]) -> list[str]:
     """The newest load test of each preset: a line per level, and what was not a full test of it."""
     lines: list[str] = []
     for name in presets:
-        ids = [i for i in stored_ids(store) if i.startswith("load_tests/") and f"/{name}/" in i]
-        if not ids:
+        made = newest(store, "load_tests", name)
+        if made is None:
             continue
-        made = store.read_json(f"results/{ids[-1]}.json")
         late = "; the client was late" if made["config"]["client_faults"] else ""
         levels = [row_from(row) for row in made["rows"]]
         lines += [

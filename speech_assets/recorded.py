@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from resources.store import Store
 from speech_assets import results
@@ -43,10 +43,17 @@ def run_on_store(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def stored_ids(store: Store) -> list[str]:
-    """Ids of all results in the store, by kind, device, name and time."""
-    keys = store.keys("results")
+def stored_ids(store: Store, kind: str = "") -> list[str]:
+    """Ids of all results in the store, or of those of a kind, by kind, device, name and time."""
+    keys = store.keys(f"results/{kind}" if kind else "results")
     return [key.removeprefix(_HEAD).removesuffix(_TAIL) for key in keys if key.endswith(_TAIL)]
+
+
+def newest(store: Store, kind: str, name: str) -> dict[str, Any] | None:
+    """The result of that kind and name that was started last, on whatever device; None: none."""
+    found = [store.read_json(f"{_HEAD}{i}{_TAIL}") for i in stored_ids(store, kind)]
+    of_name = [value for value in found if value["name"] == name]
+    return max(of_name, key=lambda value: value["started_at"], default=None)
 
 
 def stored_key(store: Store, wanted: str) -> str:

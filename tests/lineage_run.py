@@ -110,7 +110,7 @@ class Lineage:
         left: list[psutil.Process] = []
 
         def ended() -> bool:
-            left[:] = self.processes()
+            left[:] = [process for process in self.processes() if not _was_lost_by_dagster(process)]
             return not left
 
         try:
@@ -119,18 +119,11 @@ class Lineage:
             raise AssertionError(f"{error}: {[_seen(process) for process in left]}") from None
 
     def processes(self, module: str = "") -> list[psutil.Process]:
-        """Running processes of this lineage, those of `python -m module` alone if it is given.
-
-        Without the `tail` that Dagster 1.13.27 shows a step's output with: killed between starting
-        it and the process that watches it, Dagster leaves it behind.
-        """
+        """Running processes of this lineage, those of `python -m module` alone if it is given."""
         found: list[psutil.Process] = []
         for process in processes_with("SPEECH_STORE", self.root):
             try:
-                command = process.cmdline()
-                if command[:1] == ["tail"] and process.ppid() == 1:
-                    process.kill()
-                elif not module or module in command:
+                if not module or module in process.cmdline():
                     found.append(process)
             except psutil.Error:
                 continue
@@ -149,6 +142,20 @@ class Lineage:
             for path in root.rglob("*")
             if not path.name.startswith(".") and path.is_file()
         ]
+
+
+def _was_lost_by_dagster(process: psutil.Process) -> bool:
+    """End the `tail` by which Dagster 1.13.27 shows a step's output, if it has nobody any more.
+
+    Killed between starting it and starting the process that watches it, Dagster leaves it behind.
+    """
+    try:
+        if process.cmdline()[:1] == ["tail"] and process.ppid() == 1:
+            process.kill()
+            return True
+    except psutil.Error:
+        pass
+    return False
 
 
 def _seen(process: psutil.Process) -> str:

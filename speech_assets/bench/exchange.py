@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal
 
 Outcome = Literal[
     "ok",
@@ -20,7 +20,6 @@ Outcome = Literal[
     "cancelled",  # by this client, on purpose
     "dropped",  # never sent: too many were in flight
 ]
-OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 # What did not fail.
 FINE: frozenset[Outcome] = frozenset({"ok", "cancelled"})
 LONGEST_ERROR = 500

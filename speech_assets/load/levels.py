@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -127,6 +128,12 @@ def largest_with_margin(rows: Sequence[LevelRow], load: Load) -> float:
     """The level below the largest that passed: one level of margin. 0.0 when there is none."""
     passing = passing_levels(rows, load)
     return passing[-2] if len(passing) > 1 else 0.0
+
+
+def median_of(rows: Sequence[LevelRow], name: str) -> float | None:
+    """The median over rows (the seeds of a level) of the figure; None where no row has it."""
+    values = [value for row in rows if (value := row.value(name)) is not None]
+    return statistics.median(values) if values else None
 
 
 def never_failed(rows: Sequence[LevelRow], load: Load) -> bool:

@@ -13,7 +13,7 @@ _MIB = 1 << 20
 def served_figures(metrics: Mapping[str, float], window_s: float) -> dict[str, dict[str, Any]]:
     """Figures {value, unit, n} from what counters grew by over the window, and gauges at its end.
 
-    `device_busy` is the share of the window in which the engine's thread stepped or decoded: on a
+    `device_busy_share` is the share of the window in which the engine's thread stepped or decoded: on a
     CPU that is the device's work, on a GPU it is that or waiting for it. What the server does not
     export is not there.
     """
@@ -25,11 +25,15 @@ def served_figures(metrics: Mapping[str, float], window_s: float) -> dict[str, d
             value = metrics[f"{histogram}_sum"] / count * scale
             figures[name] = {"value": value, "unit": unit, "n": int(count)}
 
-    mean("step_time_ms", "speech_engine_step_seconds", "ms", 1e3)
-    mean("decode_batch_size", "speech_decode_batch_size", "rows")
+    mean("engine_step_ms_mean", "speech_engine_step_seconds", "ms", 1e3)
+    mean("decode_batch_rows_mean", "speech_decode_batch_size", "rows")
     busy_s = metrics.get("speech_busy_seconds_total")
     if busy_s is not None and window_s > 0:
-        figures["device_busy"] = {"value": min(1.0, busy_s / window_s), "unit": "share", "n": 1}
+        figures["device_busy_share"] = {
+            "value": min(1.0, busy_s / window_s),
+            "unit": "share",
+            "n": 1,
+        }
     memory = metrics.get("process_resident_memory_bytes")
     if memory is not None:
         figures["resident_memory_mib"] = {"value": memory / _MIB, "unit": "MiB", "n": 1}

@@ -33,7 +33,7 @@ def load_tests_table(results: Sequence[Mapping[str, Any]]) -> str:
                 _number(figures, "ttfs_ms_p95"),
                 _number(figures, "rtf_p95"),
                 _number(figures, "audio_s_per_s"),
-                _share(figures, "device_busy"),
+                _share(figures, "device_busy_share"),
                 f"{config['sweep']['duration_s']:g}",
                 result["started_at"][:10],
             )

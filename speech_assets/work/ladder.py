@@ -118,7 +118,7 @@ def climb(ladder: Ladder, trials: Trials) -> list[dict[str, Any]]:
         outcomes[step.name] = outcome
         rows.append(_row(trial, outcome, why, step=step, follows=followed.name))
         trials.say(f"{step.name}: {outcome}: {why}")
-        if outcome == "adopted":
+        if outcome == "adopted" and followed is tried[best]:
             best = step.name
     for name, later in superseded(ladder.steps, outcomes).items():
         row = next(row for row in rows if row["name"] == name)

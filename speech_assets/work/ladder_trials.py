@@ -15,7 +15,7 @@ from resources.errors import WorkError
 from resources.speech_server import SpeechServer
 from server.presets import VARIABLE
 from speech_assets.load.ladder import Measured, changed, slug
-from speech_assets.load.levels import LevelRow, largest_passing, row_from, said
+from speech_assets.load.levels import LevelRow, largest_passing, median_of, row_from, said
 from speech_assets.load.sweep import client_faults, sweep
 from speech_assets.results import device_of, git_state, installed_software, utc_now
 from speech_assets.work.load_test import keep_requests, served_config
@@ -50,12 +50,13 @@ class Trial:
     @property
     def measured(self) -> Measured:
         """What the rule compares."""
-        first = min(self.levels, key=lambda row: row.level, default=None)
+        lowest = min((row.level for row in self.levels), default=0.0)
+        rows = [row for row in self.levels if row.level == lowest]
         return Measured(
             largest_passing(self.levels, "generating"),
-            first.value("ttfa_ms_p50") if first else None,
-            first.value("ttfs_ms_p50") if first else None,
-            first.value("rtf_p50") if first else None,
+            median_of(rows, "ttfa_ms_p50"),
+            median_of(rows, "ttfs_ms_p50"),
+            median_of(rows, "rtf_p50"),
         )
 
 

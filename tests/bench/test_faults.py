@@ -11,7 +11,7 @@ import pytest
 from bench.speaking_server import speaking_server
 from websockets.asyncio.server import ServerConnection, serve
 
-from speech_assets.bench.exchange import OUTCOMES, Exchange
+from speech_assets.bench.exchange import Exchange
 from speech_assets.bench.http_client import HttpClient
 from speech_assets.bench.rows import row
 from speech_assets.bench.schedule import Plan
@@ -89,7 +89,6 @@ def test_each_fault_of_a_server_has_its_name(
 ) -> None:
     found = ask(HttpClient, target(url, timeout_s, headers={"x-do": do}))
     assert (found["outcome"], words in found["error"]) == (outcome, True), found
-    assert outcome in OUTCOMES
 
 
 def test_a_wav_header_with_every_chunk_is_named(url: str) -> None:

@@ -46,6 +46,7 @@ def speak(
     chunks: list[int],
     slack_s: float = 0.0,
     reserve_s: float = 0.01,
+    until_speech_s: float = 0.0,
 ) -> tuple[np.ndarray, int]:
     """What a service sends of an utterance whose decode is `samples`, and the onset's latent."""
     out, begin = [], 0
@@ -55,8 +56,9 @@ def speak(
             found = lead_in.search(chunk)
             if found is not None:
                 break
-            out.append(lead_in.due(slack_s, reserve_s))
+            out.append(lead_in.due(slack_s, reserve_s, until_speech_s))
         begin = lead_in.give_up() if found is None else found
+        out.append(lead_in.due(slack_s, reserve_s, until_speech_s))
     for chunk in pieces(samples[begin * LATENT :], chunks):
         out.append(tail.push(lead_in.speech(chunk)))
         out.append(tail.due(slack_s, reserve_s))
@@ -72,14 +74,15 @@ def speak(
     chunks=st.lists(st.integers(1, 16), min_size=1, max_size=4),
     slack_s=st.sampled_from([0.0, 0.005, 0.2]),
     reserve_s=st.sampled_from([0.01, 0.08]),
+    until_speech_s=st.sampled_from([0.0, 0.1, 0.5]),
     mode=st.sampled_from(["trim", "keep"]),
 )
 def test_what_is_sent_and_what_is_trimmed_make_the_utterance(
-    parts, chunks, slack_s, reserve_s, mode
+    parts, chunks, slack_s, reserve_s, until_speech_s, mode
 ) -> None:
     samples = utterance(*parts, (0.1, -30.0))
     lead_in, tail = LeadIn(mode), Tail()
-    sent, _ = speak(samples, lead_in, tail, chunks, slack_s, reserve_s)
+    sent, _ = speak(samples, lead_in, tail, chunks, slack_s, reserve_s, until_speech_s)
     trimmed = lead_in.trimmed_samples + tail.trimmed_samples
     assert len(sent) + trimmed == len(samples)
     if mode == "keep":
@@ -114,7 +117,7 @@ def test_the_more_slack_is_asked_for_the_more_silence_is_sent() -> None:
             now += 2 * LATENT / RATE
             if lead_in.search(chunk) is not None:
                 return sent
-            piece = lead_in.due(max(0.0, dry_s - now), reserve_s)
+            piece = lead_in.due(max(0.0, dry_s - now), reserve_s, 0.0)
             sent += len(piece)
             dry_s = max(dry_s, now) + len(piece) / RATE
         raise AssertionError("no onset")
@@ -126,14 +129,39 @@ def test_the_more_slack_is_asked_for_the_more_silence_is_sent() -> None:
 def test_pieces_are_sent_only_as_the_player_needs_them() -> None:
     lead_in = LeadIn()
     assert lead_in.search(noise(0.03, -60)) is None
-    assert len(lead_in.due(0.0, 0.010)) == 0  # the first piece is whole
+    assert len(lead_in.due(0.0, 0.010, 0.0)) == 0  # the first piece is whole
     assert lead_in.search(noise(0.27, -60)) is None
-    assert len(lead_in.due(0.0, 0.010)) == 2 * LATENT
-    assert len(lead_in.due(0.043, 0.010)) == 0
-    assert len(lead_in.due(0.004, 0.010)) == 240
-    assert len(lead_in.due(0.0, 0.035)) == 4 * 240
-    assert len(lead_in.due(0.0, 10.0)) == round(0.3 * RATE) - 2 * LATENT - 5 * 240
-    assert len(lead_in.due(0.0, 10.0)) == 0
+    assert len(lead_in.due(0.0, 0.010, 0.0)) == 2 * LATENT
+    assert len(lead_in.due(0.043, 0.010, 0.0)) == 0
+    assert len(lead_in.due(0.004, 0.010, 0.0)) == 240
+    assert len(lead_in.due(0.0, 0.035, 0.0)) == 4 * 240
+    assert len(lead_in.due(0.0, 10.0, 0.0)) == round(0.3 * RATE) - 2 * LATENT - 5 * 240
+    assert len(lead_in.due(0.0, 10.0, 0.0)) == 0
+
+
+def test_nothing_is_sent_before_what_is_held_lasts_until_speech() -> None:
+    lead_in = LeadIn()
+    assert lead_in.search(noise(0.15, -60)) is None
+    assert len(lead_in.due(0.0, 0.010, until_speech_s=0.160)) == 0
+    assert len(lead_in.due(0.0, 0.010, until_speech_s=0.150)) == 2 * LATENT
+
+
+def test_silence_goes_on_after_the_onset_is_found_until_speech_is_there() -> None:
+    """Speech is decoded after it was found: a player would run dry meanwhile."""
+    samples = utterance((0.4, -53.0), (0.5, -24.0))
+    lead_in = LeadIn()
+    begin = lead_in.search(samples)
+    assert begin is not None
+    sent = len(lead_in.due(0.0, 0.010, 0.1))
+    for _ in range(3):
+        sent += len(lead_in.due(0.0, 0.040, 0.1))
+    assert sent == 2 * LATENT + 3 * 4 * 240
+    sent += len(lead_in.due(0.0, 10.0, 0.1))
+    assert abs(sent - 0.37 * RATE) <= 0.010 * RATE  # Up to 30 ms before it, all there is.
+    assert len(lead_in.due(0.0, 10.0, 0.1)) == 0
+    spoken = lead_in.speech(samples[begin * LATENT :])
+    assert lead_in.trimmed_samples == 0
+    assert np.array_equal(spoken, samples[sent:])
 
 
 def test_a_whisper_is_sent_whole_when_the_search_gives_up() -> None:
@@ -182,7 +210,7 @@ def test_keep_sends_everything_unchanged() -> None:
     lead_in = LeadIn("keep")
     assert not lead_in.searching
     assert lead_in.search(samples) is None
-    assert len(lead_in.due(0.0, 1.0)) == 0
+    assert len(lead_in.due(0.0, 1.0, 0.0)) == 0
     assert np.array_equal(lead_in.speech(samples), samples)
 
 

@@ -99,7 +99,7 @@ class Service:
                 latent = search.give_up()
             if latent is not None:
                 self.planner.speak(name, latent)
-            self._send(name, search.due(self.planner.slack_s(name, self.now), 0.01))
+            self._send(name, search.due(self.planner.slack_s(name, self.now), 0.01, 0.0))
             return
         pcm = search.speech(pcm)
         if tail is not None:
