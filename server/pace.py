@@ -28,10 +28,12 @@ class Pace:
     ) -> None:
         self._floor_s, self._extra_s = floor_s, extra_s
         self._steps: deque[float] = deque(maxlen=_STEPS)
+        self._intervals: deque[float] = deque(maxlen=_STEPS)
         self._deliveries: deque[tuple[float, float]] = deque()
         self._refreshed_s = float("-inf")
-        self.step_s = step_s  # smoothed
-        self.step_p99_s = step_s
+        self.step_s = step_s  # from one step to the next, smoothed
+        self.step_p99_s = step_s  # of the engine alone: what else a round does is delivery
+        self.interval_p99_s = step_s
         self.delivery_p99_s = delivery_s
 
     @property
@@ -49,13 +51,19 @@ class Pace:
         """How long before a player runs dry its next audio must be ready to decode."""
         return max(self._floor_s, self.arrival_s + 2 * self.step_p99_s)
 
-    def stepped(self, step_s: float, now: float) -> None:
-        """The engine took `step_s` for a token of each stream."""
-        if 0 < step_s <= _LONGEST_STEP_S:
+    def stepped(self, interval_s: float, now: float, *, took_s: float | None = None) -> None:
+        """A token of each stream came `interval_s` after the last; the engine `took_s` for it.
+
+        On a CPU the codec runs between two steps, so that the engine takes less than the interval.
+        """
+        if 0 < interval_s <= _LONGEST_STEP_S:
+            took_s = interval_s if took_s is None else min(took_s, interval_s)
             if not self._steps:
-                self.step_s = self.step_p99_s = step_s
-            self._steps.append(step_s)
-            self.step_s += _SMOOTHING * (step_s - self.step_s)
+                self.step_s = self.interval_p99_s = interval_s
+                self.step_p99_s = took_s
+            self._steps.append(took_s)
+            self._intervals.append(interval_s)
+            self.step_s += _SMOOTHING * (interval_s - self.step_s)
             self._refresh(now)
 
     def delivered(self, delivery_s: float, now: float) -> None:
@@ -75,6 +83,7 @@ class Pace:
             self._deliveries.popleft()
         if self._steps:
             self.step_p99_s = _p99(list(self._steps))
+            self.interval_p99_s = _p99(list(self._intervals))
         if self._deliveries:
             self.delivery_p99_s = _p99([delivery for _, delivery in self._deliveries])
 

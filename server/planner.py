@@ -64,8 +64,8 @@ class Planner:
             raise ValueError(f"stream {stream!r} is open; close it first or give another name")
         self._streams[stream] = StreamState(stream, self._epoch(), lead_in, paced)
 
-    def add(self, tokens: Mapping[str, int], now: float) -> None:
-        """One engine step gave so many aligned codes to each of these streams."""
+    def add(self, tokens: Mapping[str, int], now: float, took_s: float | None = None) -> None:
+        """One engine step, which `took_s`, gave so many aligned codes to each of these streams."""
         most = 0
         for name, count in tokens.items():
             stream = self._streams.get(name)
@@ -74,7 +74,8 @@ class Planner:
             most = max(most, count)
         if most:
             if self._stepped_s is not None:
-                self.pace.stepped((now - self._stepped_s) / most, now)
+                each_s = None if took_s is None else took_s / most
+                self.pace.stepped((now - self._stepped_s) / most, now, took_s=each_s)
             self._stepped_s = now
 
     def idle(self) -> None:

@@ -118,7 +118,7 @@ class Rounds:
             outputs = self._engine.step()
             now = _now()
             self._metrics.engine_step_seconds.observe(now - began_s)
-            self._accept(outputs, now)
+            self._accept(outputs, now, now - began_s)
         else:
             self._planner.idle()
         self._decode()
@@ -144,7 +144,7 @@ class Rounds:
             replace(sampling, max_tokens=max(1, limit - len(whole))),
         )
 
-    def _accept(self, outputs: list[EngineOutput], now: float) -> None:
+    def _accept(self, outputs: list[EngineOutput], now: float, took_s: float) -> None:
         """Take a step's tokens."""
         counts: dict[str, int] = {}
         given = [(self._streams[o.request_id], o) for o in outputs if o.request_id in self._streams]
@@ -157,7 +157,7 @@ class Rounds:
             if self._engine.facts.slot_rule == "dropped":
                 counts[stream.name] += before % TOKENS_PER_FRAME
                 counts[stream.name] -= len(stream.codes) % TOKENS_PER_FRAME
-        self._planner.add(counts, now)
+        self._planner.add(counts, now, took_s)
         for stream, output in given:
             if output.finish_reason is not None:
                 self._generated(stream, output.finish_reason)
@@ -245,7 +245,7 @@ class Rounds:
         pace = self._planner.pace
         few = len(self._streams) < _FEW_STREAMS
         # It is asked again after a step, and on a CPU after a decode too.
-        reserve_s = max(_FEW_RESERVE_S, pace.step_p99_s) if few else pace.jitter_s
+        reserve_s = max(_FEW_RESERVE_S, pace.interval_p99_s) if few else pace.jitter_s
         if stream.lead_in.waiting:
             if not stream.request.whole:
                 until_speech_s = self._planner.until_speech_s(stream.name)

