@@ -42,6 +42,14 @@ class Pace:
         return self.step_s * frames.TOKENS_PER_FRAME
 
     @property
+    def round_p99_s(self) -> float:
+        """How long it can take until players are looked after again: on a CPU a decode lies within.
+
+        The longest decode may be a stream's first chunk, which is in few intervals.
+        """
+        return max(self.interval_p99_s, self.delivery_p99_s + self.step_p99_s)
+
+    @property
     def arrival_s(self) -> float:
         """How long after its last token a row's audio can take to its player."""
         return self.delivery_p99_s + self._extra_s

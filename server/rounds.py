@@ -244,8 +244,7 @@ class Rounds:
         slack_s = self._planner.slack_s(stream.name, now)
         pace = self._planner.pace
         few = len(self._streams) < _FEW_STREAMS
-        # It is asked again after a step, and on a CPU after a decode too.
-        reserve_s = max(_FEW_RESERVE_S, pace.interval_p99_s) if few else pace.jitter_s
+        reserve_s = max(_FEW_RESERVE_S, pace.round_p99_s) if few else pace.jitter_s
         if stream.lead_in.waiting:
             if not stream.request.whole:
                 until_speech_s = self._planner.until_speech_s(stream.name)
