@@ -85,8 +85,7 @@ class HopRule:
         if not stream.paced:
             return self._longest(stream, left)
         if stream.ended:
-            stream.due_tokens, stream.due_s = (0 if left > 0 else _NEVER), math.inf
-            return max(0, min(left, self._largest))
+            return _rest(stream, left, self._largest)
         span = stream.known - stream.next
         if stream.lead_in:
             piece = _LATENTS if stream.next else self._first_piece
@@ -141,8 +140,7 @@ class HopRule:
         if stream.lead_in:
             piece, right = _LATENTS, self._lead_in
         if stream.ended:
-            stream.due_tokens, stream.due_s = (0 if left > 0 else _NEVER), math.inf
-            return max(0, min(left, piece))
+            return _rest(stream, left, piece)
         if left >= piece + right:
             return piece
         return _wait_for(stream, piece + right, math.inf)
@@ -157,6 +155,12 @@ class HopRule:
         wait_s = pace.frame_s * (1 + (self._steady - self._first) / _LATENTS) + pace.jitter_s
         count = self._first_chunk_frames or min(4, math.ceil(wait_s / _FRAME_S))
         return min(count * _LATENTS, self._largest)
+
+
+def _rest(stream: StreamState, left: int, most: int) -> int:
+    """Latents of the next row of a stream that has ended: nothing more needs waiting for."""
+    stream.due_tokens, stream.due_s = (0 if left > 0 else _NEVER), math.inf
+    return max(0, min(left, most))
 
 
 def _wait_for(stream: StreamState, span: int, due_s: float) -> int:

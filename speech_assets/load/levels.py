@@ -12,10 +12,12 @@ from speech_assets.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from speech_assets.bench.options import Mode
+
 Load = Literal["generating", "listening"]
 """*Generating N*: N requests always in flight. *Listening N*: requests as N listeners make them."""
 LOADS: tuple[Load, ...] = ("generating", "listening")
-MODES: dict[Load, str] = {"generating": "closed", "listening": "listening"}
+MODES: dict[Load, Mode] = {"generating": "closed", "listening": "listening"}
 """speech-bench's name of a load."""
 MOST = 4_096.0  # streams; as many as a preset may have.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from speech_assets.bench.options import BenchOptions
 from speech_assets.bench.run import run_bench
@@ -14,7 +14,7 @@ from speech_assets.load.served import served_figures
 from speech_assets.sentences import SENTENCES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
@@ -77,11 +77,8 @@ def sweep(
     url: str,
     options: SweepOptions,
     keep: Callable[[LevelRow, pa.Table], None],
-    environment: Mapping[str, Any] | None = None,
 ) -> list[LevelRow]:
     """Measure every level in turn; `keep` gets each as soon as it is there, with its requests.
-
-    `environment` overrides fields of the client's options.
 
     Raises:
         ClientLostError: a client process died.
@@ -91,7 +88,7 @@ def sweep(
         for level in options.levels:
             passed = True
             for seed in options.seeds:
-                row, requests = _measure(url, options, load, level, seed, environment or {})
+                row, requests = _measure(url, options, load, level, seed)
                 rows.append(row)
                 keep(row, requests)
                 passed = passed and row.passed
@@ -115,20 +112,19 @@ def _measure(
     load: Load,
     level: float,
     seed: int,
-    overrides: Mapping[str, Any],
 ) -> tuple[LevelRow, pa.Table]:
-    given: dict[str, Any] = {
-        "url": url,
-        "mode": MODES[load],
-        "levels": (level,),
-        "duration_s": options.duration_s,
-        "warmup_s": options.warmup_s,
-        "texts": SENTENCES,
-        "seed": seed,
-        "lag_limit_ms": options.lag_limit_ms,
-        **overrides,
-    }
-    run = run_bench(BenchOptions(**given))
+    run = run_bench(
+        BenchOptions(
+            url,
+            mode=MODES[load],
+            levels=(level,),
+            duration_s=options.duration_s,
+            warmup_s=options.warmup_s,
+            texts=SENTENCES,
+            seed=seed,
+            lag_limit_ms=options.lag_limit_ms,
+        )
+    )
     if not run.summary["levels"]:
         raise ClientLostError(
             f"{load} {level:g} was not measured: {'; '.join(run.summary['client']['reasons'])}; "

@@ -24,6 +24,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from resources.speech_server import SpeechServer
 from resources.store import Store
 from server.frames import SAMPLE_RATE_HZ
+from speech_assets.bench.figures import LEAST_FOR
+from speech_assets.bench.percentile import nearest_rank
 from speech_assets.errors import SpeechAssetsError
 from speech_assets.results import Figure, Result, device_of, utc_now
 from speech_assets.sentences import SENTENCES
@@ -206,13 +208,12 @@ def _p99_upper_bound_ms(before: dict[float, float], after: dict[float, float]) -
 
 def _percentile(values: Sequence[float], percent: int, unit: str) -> Figure:
     """Nearest-rank percentile."""
-    ordered = sorted(values)
-    return Figure(ordered[-(-len(ordered) * percent // 100) - 1], unit, n=len(ordered))
+    return Figure(nearest_rank(values, percent), unit, n=len(values))
 
 
 def _tail(name: str, values: Sequence[float], unit: str) -> dict[str, Figure]:
     """A p95, where there are values enough to have one."""
-    return {name: _percentile(values, 95, unit)} if len(values) >= 40 else {}
+    return {name: _percentile(values, 95, unit)} if len(values) >= LEAST_FOR[95] else {}
 
 
 if __name__ == "__main__":
