@@ -1,7 +1,9 @@
-"""Fixtures that many tests share: real clips of the embedded corpus, and a small corpus of them."""
+"""Fixtures that many tests share: real clips of the embedded corpus, a small corpus, a browser."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,17 @@ from speech_assets.profiles import Corpus
 ROOT = Path(__file__).parent.parent
 EMBEDDED = ROOT / "speech_assets" / "corpus" / "embedded"
 CODEC = ROOT / "server" / "embedded" / "codec"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture(scope="session")
+def browser_path() -> str:
+    """A Chromium to look at pages with; CI must have one."""
+    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if found is None and not os.environ.get("CI"):
+        pytest.skip("no Chromium on this machine (Debian, Ubuntu: apt-get install chromium)")
+    assert found, "CI installs Chromium; .ci/run says how"
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import subprocess
@@ -28,18 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PRESET = "embedded-bf16"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE_MS = 120_000
 ROWS = [level_row(1), level_row(2), level_row(4, is_passed=False), level_row(1, load="listening")]
-
-
-@pytest.fixture
-def browser_path() -> str:
-    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    if found is None and not os.environ.get("CI"):
-        pytest.skip("no Chromium on this machine (Debian, Ubuntu: apt-get install chromium)")
-    assert found, "CI installs Chromium; .ci/run says how"
-    return found
 
 
 @pytest.fixture

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER_OPTIONS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -35,15 +34,6 @@ BROWSER_OPTIONS = (
 PATIENCE_MS = 400_000
 ATTEMPTS = 25
 KEYS = [shard.key for shard in SHORT_SHARDS]
-
-
-@pytest.fixture
-def browser_path() -> str:
-    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    if found is None and not os.environ.get("CI"):
-        pytest.skip("no Chromium on this machine (Debian, Ubuntu: apt-get install chromium)")
-    assert found, "CI installs Chromium; .ci/run says how"
-    return found
 
 
 @pytest.fixture

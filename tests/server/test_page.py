@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
 
     from resources.speech_server import SpeechServer
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 OPTIONS = (
     *("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync"),
@@ -41,13 +38,9 @@ canvas => {
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    if found is None and not os.environ.get("CI"):
-        pytest.skip("no Chromium on this machine (Debian, Ubuntu: apt-get install chromium)")
-    assert found, "CI installs Chromium; .ci/run says how"
+def browser(browser_path: str) -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=list(OPTIONS))
+        browser = playwright.chromium.launch(executable_path=browser_path, args=list(OPTIONS))
         yield browser
         browser.close()
 
