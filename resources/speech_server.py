@@ -18,7 +18,9 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import httpx
 
 from resources.errors import WorkError
 from resources.work import DRAIN_S, TAIL_LINES, end_group, pump, stop
@@ -30,6 +32,7 @@ READY_WITHIN_S = 600.0  # A large model's weights, compilation and captured grap
 # What no second try mends: configuration and weights.
 _FINAL_CODES = (2, 3)
 _LOOK_EVERY_S = 0.2
+_CONFIG_WITHIN_S = 60.0
 _REQUEST = '{"request": '
 
 
@@ -42,6 +45,12 @@ class SpeechServer:
     config_sha256: str
     process: subprocess.Popen[bytes]
     tail: collections.deque[str]  # The last lines that it logged.
+
+    def config(self) -> dict[str, Any]:
+        """What `/config` says: settings, engine, weights, and the configuration's hash."""
+        answer = httpx.get(f"{self.url}/config", timeout=_CONFIG_WITHIN_S, trust_env=False)
+        value: dict[str, Any] = answer.raise_for_status().json()
+        return value
 
     @classmethod
     @contextlib.contextmanager

@@ -21,10 +21,10 @@ from speech_assets.assets.corpus import SHARDS_PER_RUN
 from speech_assets.corpus.card import CARD_KEY
 from speech_assets.corpus.manifest import manifest_key
 from speech_assets.errors import SpeechAssetsError
-from speech_assets.load.levels import row_from, said
+from speech_assets.load.levels import level_line, row_from
 from speech_assets.partitions import corpus_partitions
 from speech_assets.profiles import load_profile
-from speech_assets.recorded import newest
+from speech_assets.results.stored import newest
 from speech_assets.runs import end_lost_runs, run_tags
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def load_lines(store: Store, presets: Sequence[str]) -> list[str]:
         lines += [
             f"Load on preset {name}, {made['config']['sweep']['duration_s']:g} s a level, server "
             f"and client on the same cores{late}:",
-            *(f"  {said(level)}" for level in levels),
+            *(f"  {level_line(level)}" for level in levels),
         ]
     return lines
 

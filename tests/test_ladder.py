@@ -14,11 +14,13 @@ from lineage_run import processes_with, wait_for
 
 from resources.configured import StoreResource, WorkResource
 from resources.store import Store
+from speech_assets.assets.imported import import_result
 from speech_assets.assets.load_tests import LadderConfig, load_test_assets
 from speech_assets.load.levels import row_from
 from speech_assets.profiles import load_profile
-from speech_assets.recorded import import_result, stored_ids
-from speech_assets.results import published, read_result
+from speech_assets.results import published
+from speech_assets.results.result import read_result
+from speech_assets.results.stored import stored_ids
 from speech_assets.work.ladder_trials import reason_of
 
 if TYPE_CHECKING:
@@ -152,7 +154,7 @@ def test_a_ladder_is_imported_and_published_as_any_result(
     assert import_result(path, Store(str(tmp_path / "store"))) == name
     with dg.DagsterInstance.get() as instance:
         assert instance.get_latest_materialization_event(dg.AssetKey("ladder")) is not None
-    assert published("no such kind") == []
+    assert published.of_kind("no such kind") == []
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from lineage_run import ROOT, Lineage, wait_for
 
 from resources.store import Store
-from speech_assets.recorded import stored_ids
+from speech_assets.results.stored import stored_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

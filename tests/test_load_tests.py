@@ -17,13 +17,14 @@ from conftest import ROOT
 from resources.configured import StoreResource, WorkResource
 from resources.store import Store
 from speech_assets import results
+from speech_assets.assets.imported import import_result
 from speech_assets.assets.load_tests import LoadTestConfig, load_test_assets
 from speech_assets.demo import demo_steps, load_lines
 from speech_assets.errors import ConfigError
 from speech_assets.load.levels import parse_levels
 from speech_assets.profiles import load_profile
-from speech_assets.recorded import import_result, stored_ids, stored_key
-from speech_assets.results import read_result
+from speech_assets.results.result import read_result
+from speech_assets.results.stored import stored_ids, stored_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,9 +18,10 @@ from playwright.sync_api import expect, sync_playwright
 
 from resources.store import Store
 from resources.work import end_group
+from speech_assets.assets.imported import import_result
 from speech_assets.load.summary import load_figures
-from speech_assets.recorded import import_result
-from speech_assets.results import Result, cpu_device
+from speech_assets.results.provenance import cpu_device
+from speech_assets.results.result import Result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

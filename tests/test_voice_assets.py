@@ -16,7 +16,7 @@ from voice.sources import write_sources
 from resources.configured import StoreResource, WorkResource
 from server.packed import plain_folder
 from speech_assets.assets.voice import voice_assets
-from speech_assets.results import read_result
+from speech_assets.results.result import read_result
 from speech_assets.voice.packs import Utterance, write_pack
 from speech_assets.voice.texts import VoiceText, read_texts, write_texts
 

@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from resources.errors import ResourceError
+from server.errors import ServerError
+from speech_assets.errors import SpeechAssetsError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -13,6 +17,8 @@ if TYPE_CHECKING:
 # RetryPolicy: with one, Dagster takes Ctrl-C and a cancel in the UI for a failure and starts anew.
 MAX_RETRIES = 2
 RETRY_AFTER_S = (5, 10)
+ERRORS = (SpeechAssetsError, ResourceError, ServerError)
+"""The project's own, whose messages are for users: an asset shows them as its failure."""
 
 
 def record_shards(
@@ -27,7 +33,7 @@ def record_shards(
             that a rerun and the UI know of them.
     """
     shards = [result for result in results if result["kind"] == "shard"]
-    failure = next((r for r in results if r["kind"] == "failure"), None)
+    failure = _failure(results)
     for result in shards:
         if failure is None:
             context.add_asset_metadata(metadata(result), partition_key=str(result["shard"]))
@@ -38,12 +44,21 @@ def record_shards(
                 )
             )
     if failure is not None:
-        made = dg.Failure(
-            str(failure["message"]),
-            metadata={"last_lines": dg.MetadataValue.md(f"```\n{failure['tail']}\n```")},
-        )
-        raise tried_again(context, made, retryable=bool(failure["retryable"]))
+        raise _ended(context, failure)
     return shards
+
+
+def result_of(
+    context: dg.AssetExecutionContext, results: Sequence[Mapping[str, Any]], kind: str
+) -> Mapping[str, Any]:
+    """The work process' one result of `kind`.
+
+    Raises:
+        dg.Failure, dg.RetryRequested: the work failed.
+    """
+    if failure := _failure(results):
+        raise _ended(context, failure)
+    return next(result for result in results if result["kind"] == kind)
 
 
 def failed(context: dg.AssetExecutionContext, error: Exception) -> Exception:
@@ -63,3 +78,15 @@ def tried_again(
     request = dg.RetryRequested(MAX_RETRIES, seconds_to_wait=RETRY_AFTER_S[attempt])
     request.__cause__ = failure
     return request
+
+
+def _failure(results: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    return next((result for result in results if result["kind"] == "failure"), None)
+
+
+def _ended(context: dg.AssetExecutionContext, failure: Mapping[str, Any]) -> Exception:
+    ended = dg.Failure(
+        str(failure["message"]),
+        metadata={"last_lines": dg.MetadataValue.md(f"```\n{failure['tail']}\n```")},
+    )
+    return tried_again(context, ended, retryable=bool(failure["retryable"]))

@@ -9,11 +9,10 @@ import dagster as dg
 from pydantic import Field
 
 from resources.configured import StoreResource, WorkResource
-from speech_assets.assets.failures import failed
-from speech_assets.assets.voice_store import ERRORS, result_of
+from speech_assets.assets.failures import ERRORS, failed, result_of
 from speech_assets.load.charts import charts_of
 from speech_assets.load.levels import LOADS, row_from
-from speech_assets.load.sweep import FULL_S
+from speech_assets.load.sweep import FULL_LEVEL_S
 from speech_assets.load.tables import ladder_table, levels_table
 from speech_assets.profiles import Profile
 
@@ -22,30 +21,31 @@ LOAD_TESTS_CODE_VERSION = "1"
 LADDER_CODE_VERSION = "1"
 
 
-class LoadTestConfig(dg.Config):
-    """What a preset's server is asked for."""
+class SweepConfig(dg.Config):
+    """What load tests and ladders have in common."""
 
-    levels: str = Field("", description="streams at once, as 1,2,4; empty is the profile's")
-    loads: str = Field(",".join(LOADS), description="generating, listening, or both with a comma")
+    levels: str = Field("", description="streams at once, as 1,2,4; empty is the usual ones")
     seeds: str = Field("1", description="each level is measured with every one, as 1,2,3")
-    duration_s: float = Field(FULL_S, description="measured at each level")
-    warmup_s: float = Field(10.0, description="of load before that, not measured")
     lag_limit_ms: float = Field(5.0, description="the client may be so late (p99)")
     allow_client_limit: bool = Field(False, description="keep figures when it was later")
+
+
+class LoadTestConfig(SweepConfig):
+    """What a preset's server is asked for; the usual levels are the profile's."""
+
+    loads: str = Field(",".join(LOADS), description="generating, listening, or both with a comma")
+    duration_s: float = Field(FULL_LEVEL_S, description="measured at each level")
+    warmup_s: float = Field(10.0, description="of load before that, not measured")
     until_failure: bool = Field(True, description="end each sweep with its first failing level")
 
 
-class LadderConfig(dg.Config):
+class LadderConfig(SweepConfig):
     """Which ladder is climbed, and by which sweep; what is empty or null is as the ladder says."""
 
     ladder: str = Field("embedded", description="which of the table")
     table: str = Field("", description="TOML file of ladders; empty is the project's")
-    levels: str = Field("", description="streams at once, as 1,2,4")
-    seeds: str = Field("1", description="each level is measured with every one, as 1,2,3")
     duration_s: float | None = Field(None, description="measured at each level")
     warmup_s: float | None = Field(None, description="of load before that, not measured")
-    lag_limit_ms: float = Field(5.0, description="the client may be so late (p99)")
-    allow_client_limit: bool = Field(False, description="keep figures when it was later")
 
 
 def load_test_assets(profile: Profile) -> list[Any]:
@@ -72,8 +72,8 @@ def load_test_assets(profile: Profile) -> list[Any]:
         until one fails: a request that is refused, cut or silent, an underrun, an RTF p95 of 1.
         """
         arguments = ["--preset", context.partition_key, "--store", store.root]
-        arguments += ["--levels", config.levels, "--loads", config.loads]
-        arguments += [*_sweep_options(config), *["--all-levels"] * (not config.until_failure)]
+        arguments += ["--loads", config.loads, *_sweep_options(config)]
+        arguments += ["--all-levels"] * (not config.until_failure)
         try:
             made = result_of(context, work.run(context, "load_test", arguments), "load_tests")
             value = store.store().read_json(made["key"])
@@ -104,7 +104,7 @@ def load_test_assets(profile: Profile) -> list[Any]:
         short sweep. More streams in realtime are adopted, fewer rejected; with as many, TTFA,
         TTFS and RTF decide. What this device cannot run is tried, and said.
         """
-        arguments = ["--ladder", config.ladder, "--store", store.root, "--levels", config.levels]
+        arguments = ["--ladder", config.ladder, "--store", store.root]
         arguments += [*_sweep_options(config), *(["--table", config.table] if config.table else [])]
         try:
             made = result_of(context, work.run(context, "ladder", arguments), "ladder")
@@ -139,7 +139,8 @@ def ladder_metadata(value: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def _sweep_options(config: LoadTestConfig | LadderConfig) -> list[str]:
-    options = ["--seeds", config.seeds, "--lag-limit-ms", str(config.lag_limit_ms)]
+    options = ["--levels", config.levels, "--seeds", config.seeds]
+    options += ["--lag-limit-ms", str(config.lag_limit_ms)]
     for name, value in (("--duration-s", config.duration_s), ("--warmup-s", config.warmup_s)):
         options += [name, str(value)] if value is not None else []
     return [*options, *["--allow-client-limit"] * config.allow_client_limit]

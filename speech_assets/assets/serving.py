@@ -7,8 +7,7 @@ import dagster as dg
 from pydantic import Field
 
 from resources.configured import StoreResource, WorkResource
-from speech_assets.assets.failures import failed
-from speech_assets.assets.voice_store import ERRORS, result_of
+from speech_assets.assets.failures import ERRORS, failed, result_of
 from speech_assets.profiles import Profile
 from speech_assets.sentences import SAMPLES_CODE_VERSION, SENTENCES
 

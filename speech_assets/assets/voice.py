@@ -10,17 +10,15 @@ import dagster as dg
 from pydantic import Field
 
 from resources.configured import StoreResource, WorkResource
-from speech_assets.assets.failures import failed
+from speech_assets.assets.failures import ERRORS, failed, result_of
 from speech_assets.assets.voice_release import release_assets
 from speech_assets.assets.voice_store import (
-    ERRORS,
     GROUP,
     TEXTS,
     VOICES,
     chosen,
     folder_of,
     made,
-    result_of,
 )
 from speech_assets.assets.voice_training import training_assets
 from speech_assets.errors import ConfigError

@@ -7,10 +7,9 @@ import dagster as dg
 from pydantic import Field
 
 from resources.configured import StoreResource, WorkResource
-from speech_assets.assets.failures import failed
+from speech_assets.assets.failures import ERRORS, failed, result_of
 from speech_assets.assets.voice_store import (
     CODEC,
-    ERRORS,
     GROUP,
     LM,
     TEXTS,
@@ -19,7 +18,6 @@ from speech_assets.assets.voice_store import (
     made,
     pack_options,
     packs_of,
-    result_of,
 )
 from speech_assets.voice import versions
 from speech_assets.voice.card import CARD

@@ -1,18 +1,13 @@
-"""What the voice's assets share: their places in the store, and a work process' one result."""
+"""What the voice's assets share: their places in the store."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
-
-from resources.errors import ResourceError
 from resources.store import Store
-from server.errors import ServerError
-from speech_assets.assets.failures import tried_again
-from speech_assets.errors import ConfigError, SpeechAssetsError
+from speech_assets.errors import ConfigError
 
 VOICES = {"heart": "af_heart", "michael": "am_michael"}
 """Name of a voice, and of the teacher's that it learns from."""
@@ -20,7 +15,6 @@ TEXTS = "voice/texts/text.jsonl.xz"
 CODEC, LM = "voice/codec.json", "voice/lm.json"
 """Which training is in force: its folder below the store, its hash and what it was made from."""
 GROUP = "voice"
-ERRORS = (SpeechAssetsError, ResourceError, ServerError)
 
 
 def folder_of(store: Store, key: str) -> Path:
@@ -71,23 +65,6 @@ def in_force(store: Store, key: str, asset: str) -> dict[str, Any]:
 
 def pack_options(packs: Mapping[str, Path]) -> list[str]:
     return [word for voice, folder in packs.items() for word in ("--packs", f"{voice}={folder}")]
-
-
-def result_of(
-    context: dg.AssetExecutionContext, results: Sequence[Mapping[str, Any]], kind: str
-) -> Mapping[str, Any]:
-    """The work process' result of `kind`.
-
-    Raises:
-        dg.Failure, dg.RetryRequested: it failed.
-    """
-    if failure := next((r for r in results if r["kind"] == "failure"), None):
-        ended = dg.Failure(
-            str(failure["message"]),
-            metadata={"last_lines": dg.MetadataValue.md(f"```\n{failure['tail']}\n```")},
-        )
-        raise tried_again(context, ended, retryable=bool(failure["retryable"]))
-    return next(r for r in results if r["kind"] == kind)
 
 
 def chosen(facts: Mapping[str, Any], *names: str) -> dict[str, Any]:

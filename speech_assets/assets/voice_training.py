@@ -11,10 +11,9 @@ from pydantic import Field
 
 from resources.configured import StoreResource, WorkResource
 from resources.store import Store
-from speech_assets.assets.failures import failed
+from speech_assets.assets.failures import ERRORS, failed, result_of
 from speech_assets.assets.voice_store import (
     CODEC,
-    ERRORS,
     GROUP,
     LM,
     TEXTS,
@@ -23,7 +22,6 @@ from speech_assets.assets.voice_store import (
     made,
     pack_options,
     packs_of,
-    result_of,
 )
 from speech_assets.errors import ConfigError
 from speech_assets.voice import versions

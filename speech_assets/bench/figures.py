@@ -6,30 +6,15 @@ p99 only of 200. Fewer say nothing of a tail.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from speech_assets.bench.percentile import nearest_rank
+from speech_assets.results.result import Figure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 LEAST_FOR = {50: 1, 95: 40, 99: 200}
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A value, its unit, and how many requests it is of."""
-
-    value: float
-    unit: str
-    n: int
-
-    def as_json(self) -> dict[str, Any]:
-        """For summary.json."""
-        return {"value": self.value, "unit": self.unit, "n": self.n}
-
-
 _PERCENTILES = {
     "ttfb_ms": (50, 95, 99),
     "ttfa_ms": (50, 95, 99),

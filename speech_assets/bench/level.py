@@ -6,9 +6,10 @@ import collections
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from speech_assets.bench.figures import Figure, level_figures
+from speech_assets.bench.figures import level_figures
 from speech_assets.bench.rows import failed
 from speech_assets.bench.verdict import failures
+from speech_assets.results.result import Figure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

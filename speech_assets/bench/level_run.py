@@ -7,12 +7,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from speech_assets.bench.figures import Figure
 from speech_assets.bench.level import LevelSummary, summarize
 from speech_assets.bench.part import Part
 from speech_assets.bench.rows import table
 from speech_assets.bench.server_facts import changes, was_restarted
 from speech_assets.bench.watch import Watch
+from speech_assets.results.result import Figure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

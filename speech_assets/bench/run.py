@@ -12,9 +12,9 @@ from speech_assets.bench.errors import ClientDiedError
 from speech_assets.bench.level_run import LevelRun
 from speech_assets.bench.rows import SCHEMA, failed
 from speech_assets.bench.server_facts import ServerProbe
-from speech_assets.bench.summary import ClientHealth, Story, summary
+from speech_assets.bench.summary import ClientHealth, RunFacts, summary
 from speech_assets.bench.target import Target
-from speech_assets.results import utc_now
+from speech_assets.results.provenance import utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +67,7 @@ def run_bench(
     except KeyboardInterrupt:
         if not keep_interrupted:
             raise
-        sweep.story.status = "interrupted"
+        sweep.facts.status = "interrupted"
     except ClientDiedError as error:
         sweep.health.reasons.append(str(error))
     return sweep.result()
@@ -80,13 +80,13 @@ class _Sweep:
         self._tables: list[pa.Table] = []
         self._levels: list[LevelSummary] = []
         self.health = ClientHealth(options.lag_limit_ms)
-        self.story = Story(started_at=utc_now())
+        self.facts = RunFacts(started_at=utc_now())
 
     def run(self, after_level: Callable[[LevelSummary], bool] | None) -> None:
         options = self._options
         with ServerProbe(options.base_url, dict(options.headers)) as probe:
             facts = probe.facts()
-            self.story.config, self.story.metrics_before = facts.config, facts.metrics
+            self.facts.config, self.facts.metrics_before = facts.config, facts.metrics
             with Clients.running(self._target(facts), options.client_processes) as clients:
                 for level in options.levels:
                     done = LevelRun(options, level, clients, probe, self._progress).run()
@@ -98,13 +98,13 @@ class _Sweep:
                     goes_on = after_level is None or after_level(done.summary)
                     if not goes_on or done.is_hopeless:
                         break
-            self.story.metrics_after = probe.metrics()
+            self.facts.metrics_after = probe.metrics()
 
     def result(self) -> BenchRun:
         rows = pa.concat_tables(self._tables) if self._tables else SCHEMA.empty_table()
         return BenchRun(
             rows,
-            summary(self._options, self.story, self.health, self._levels),
+            summary(self._options, self.facts, self.health, self._levels),
             tuple(self._levels),
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import platform
 import shlex
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from speech_assets.bench.percentile import nearest_rank
-from speech_assets.results import cpu_device, git_state
+from speech_assets.results.provenance import cpu_device, git_state, installed_software
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 # Of a core: a process that needs more of it has requests that wait for each other.
 MOST_CPU = 0.9
-_SOFTWARE = ("aiohttp", "av", "numpy", "pyarrow", "uvloop", "websockets")
 _LEVELS_OPTION = {"closed": "--streams", "open": "--rate", "listening": "--listeners"}
 
 
@@ -88,7 +86,7 @@ class ClientHealth:
 
 
 @dataclass(slots=True)
-class Story:
+class RunFacts:
     """What happened around the levels."""
 
     started_at: str
@@ -99,13 +97,13 @@ class Story:
 
 
 def summary(
-    options: BenchOptions, story: Story, health: ClientHealth, levels: Sequence[LevelSummary]
+    options: BenchOptions, facts: RunFacts, health: ClientHealth, levels: Sequence[LevelSummary]
 ) -> dict[str, Any]:
     """The JSON value of summary.json."""
     return {
         "schema_version": SCHEMA_VERSION,
         "command": command(options),
-        "started_at": story.started_at,
+        "started_at": facts.started_at,
         "url": options.url,
         "api": options.api,
         "mode": options.mode,
@@ -116,12 +114,12 @@ def summary(
         "duration_s": options.duration_s,
         "warmup_s": options.warmup_s,
         "processes": options.client_processes,
-        "status": story.status,
+        "status": facts.status,
         "client": health.as_json(),
         "server": {
-            "config": story.config,
-            "metrics_before": story.metrics_before,
-            "metrics_after": story.metrics_after,
+            "config": facts.config,
+            "metrics_before": facts.metrics_before,
+            "metrics_after": facts.metrics_after,
         },
         "software": software(),
         "levels": [level.as_json() for level in levels],
@@ -155,10 +153,8 @@ def command(options: BenchOptions) -> str:
 
 def software() -> dict[str, Any]:
     """Versions of what measures, the machine that it ran on, and the commit."""
-    versions = {name: importlib.metadata.version(name) for name in _SOFTWARE}
     return {
-        "python": platform.python_version(),
-        **versions,
+        **installed_software(),
         "platform": platform.platform(),
         "cpu": cpu_device(),
         "git": git_state(),

@@ -19,7 +19,7 @@ Load = Literal["generating", "listening"]
 LOADS: tuple[Load, ...] = ("generating", "listening")
 MODES: dict[Load, Mode] = {"generating": "closed", "listening": "listening"}
 """speech-bench's name of a load."""
-MOST = 4_096.0  # streams; as many as a preset may have.
+MOST_STREAMS = 4_096.0  # streams; as many as a preset may have.
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,10 @@ def check_levels(levels: Sequence[float], where: str) -> tuple[float, ...]:
     if not levels:
         raise ConfigError(f"{where}: there is no level; give levels as 1,2,4")
     for level in levels:
-        if not (math.isfinite(level) and 1 <= level <= MOST and level == int(level)):
+        if not (math.isfinite(level) and 1 <= level <= MOST_STREAMS and level == int(level)):
             raise ConfigError(
-                f"{where}: {level:g} is no level; give whole numbers of streams, 1 to {MOST:g}"
+                f"{where}: {level:g} is no level; give whole numbers of streams, "
+                f"1 to {MOST_STREAMS:g}"
             )
     if list(levels) != sorted(set(levels)):
         raise ConfigError(f"{where}: levels must ascend, each given once")
@@ -144,7 +145,7 @@ def never_failed(rows: Sequence[LevelRow], load: Load) -> bool:
     return bool(levels) and len(passing_levels(rows, load)) == len(levels)
 
 
-def said(row: LevelRow) -> str:
+def level_line(row: LevelRow) -> str:
     """One line of a level."""
     numbers = [
         f"{label} {value:.3g}{unit}"

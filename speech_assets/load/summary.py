@@ -13,7 +13,7 @@ from speech_assets.load.levels import (
     largest_with_margin,
     never_failed,
 )
-from speech_assets.results import Figure
+from speech_assets.results.result import Figure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

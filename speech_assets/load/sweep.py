@@ -10,7 +10,7 @@ from speech_assets.bench.options import BenchOptions
 from speech_assets.bench.run import run_bench
 from speech_assets.errors import ConfigError, SpeechAssetsError
 from speech_assets.load.levels import LOADS, MODES, LevelRow, Load, check_levels
-from speech_assets.load.served import served_figures
+from speech_assets.load.server_figures import server_figures
 from speech_assets.sentences import SENTENCES
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-FULL_S = 60.0  # What a level takes in a test that is not called reduced.
+FULL_LEVEL_S = 60.0  # What a level takes in a test that is not called reduced.
 
 
 class ClientLostError(SpeechAssetsError):
@@ -43,7 +43,7 @@ class SweepOptions:
     levels: tuple[float, ...]
     loads: tuple[Load, ...] = LOADS
     seeds: tuple[int, ...] = (1,)
-    duration_s: float = FULL_S
+    duration_s: float = FULL_LEVEL_S
     warmup_s: float = 10.0
     lag_limit_ms: float = 5.0
     until_failure: bool = True
@@ -64,7 +64,7 @@ class SweepOptions:
     @property
     def reduced(self) -> bool:
         """Whether levels are shorter than a full test's."""
-        return self.duration_s < FULL_S
+        return self.duration_s < FULL_LEVEL_S
 
     @property
     def longest_s(self) -> float:
@@ -152,7 +152,7 @@ def _measure(
                 for name, figure in measured["figures"].items()
                 if figure["value"] is not None
             },
-            **served_figures(measured["server_metrics"] or {}, float(measured["window_s"])),
+            **server_figures(measured["server_metrics"] or {}, float(measured["window_s"])),
         },
     )
     return row, run.rows

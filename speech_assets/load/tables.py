@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from speech_assets.results.markdown import NONE_YET, table
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-NONE_YET = "No result is published yet."
 _MISSING = "-"
 
 
@@ -38,7 +39,7 @@ def load_tests_table(results: Sequence[Mapping[str, Any]]) -> str:
                 result["started_at"][:10],
             )
         )
-    return _table(heads, rows) if rows else NONE_YET
+    return table(heads, rows)
 
 
 def ladder_table(results: Sequence[Mapping[str, Any]]) -> str:
@@ -52,13 +53,13 @@ def ladder_table(results: Sequence[Mapping[str, Any]]) -> str:
         rows = [
             (
                 step["name"],
-                f"`{step['switch']}` = {_shown(step['value'])}" if step["switch"] else step["note"],
+                _changed(step),
                 step["outcome"],
                 _cell(step["max_realtime_streams"]),
                 _cell(step["ttfa_ms_p50"]),
                 _cell(step["ttfs_ms_p50"]),
                 _cell(step["rtf_p50"]),
-                (step["why"] if step["switch"] else "").replace("|", "\\|").replace("\n", " "),
+                step["why"] if step["switch"] else "",
             )
             for step in result["rows"]
         ]
@@ -66,7 +67,7 @@ def ladder_table(results: Sequence[Mapping[str, Any]]) -> str:
             f"{result['name']}{_caveats(result)}, from preset {result['config']['preset']['name']}"
             f" on {result['device']['name']}, {result['started_at'][:10]}:"
         )
-        parts.append(f"{title}\n\n{_table(heads, rows)}")
+        parts.append(f"{title}\n\n{table(heads, rows)}")
     return "\n\n".join(parts) if parts else NONE_YET
 
 
@@ -93,7 +94,7 @@ def levels_table(rows: Sequence[Mapping[str, Any]]) -> str:
         )
         for row in rows
     ]
-    return _table(heads, cells)
+    return table(heads, cells)
 
 
 def _streams(figures: Mapping[str, Any], load: str, unbounded: Sequence[str]) -> tuple[str, str]:
@@ -128,10 +129,11 @@ def _cell(value: float | None) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def _changed(step: Mapping[str, Any]) -> str:
+    """The switch and its value, and what the table's author says of it."""
+    switch = f"`{step['switch']}` = {_shown(step['value'])}" if step["switch"] else ""
+    return "; ".join(filter(None, (switch, step["note"])))
+
+
 def _shown(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])

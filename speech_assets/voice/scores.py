@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from speech_assets.results import Figure
+from speech_assets.results.result import Figure
 from speech_assets.voice.held_out import SETS
 
 RESAMPLINGS = 2_000

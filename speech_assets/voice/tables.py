@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from speech_assets.errors import ConfigError
-
-NONE_YET = "No result is published yet."
+from speech_assets.results.markdown import table
 
 
 def codec_table(results: Sequence[Mapping[str, Any]]) -> str:
@@ -32,7 +31,7 @@ def codec_table(results: Sequence[Mapping[str, Any]]) -> str:
                 result["started_at"][:10],
             )
         )
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
 def speech_table(results: Sequence[Mapping[str, Any]]) -> str:
@@ -64,7 +63,7 @@ def speech_table(results: Sequence[Mapping[str, Any]]) -> str:
                 result["started_at"][:10],
             )
         )
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
 def _figures(result: Mapping[str, Any], *needed: str) -> Mapping[str, Any]:
@@ -95,10 +94,3 @@ def _mos(figure: Mapping[str, Any] | None) -> str:
     if figure is None:
         return ""
     return f"{figure['value']:.2f} ({figure['ci_low']:.2f}-{figure['ci_high']:.2f})"
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    if not rows:
-        return NONE_YET
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)

@@ -27,7 +27,8 @@ from server.frames import SAMPLE_RATE_HZ
 from speech_assets.bench.figures import LEAST_FOR
 from speech_assets.bench.percentile import nearest_rank
 from speech_assets.errors import SpeechAssetsError
-from speech_assets.results import Figure, Result, device_of, utc_now
+from speech_assets.results.provenance import device_of, utc_now
+from speech_assets.results.result import Figure, Result
 from speech_assets.sentences import SENTENCES
 from speech_assets.work import worker
 
@@ -81,9 +82,9 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     began_s = time.monotonic()
     with SpeechServer.running(arguments.preset) as server:
         ready_s = time.monotonic() - began_s
+        config = server.config()
         reporter.log(f"ready after {ready_s:.1f} s")
         with httpx.Client(base_url=server.url, timeout=TIMEOUT_S) as client:
-            config = client.get("/config").raise_for_status().json()
             _speak(client, 0, 0)  # A first time of its own.
             single: list[Spoken] = []
             for seed in range(1, arguments.rounds + 1):

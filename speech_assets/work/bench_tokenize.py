@@ -26,7 +26,8 @@ from speech_assets.corpus import repack, sources
 from speech_assets.corpus.shards import Shard
 from speech_assets.errors import ConfigError
 from speech_assets.profiles import Profile, load_profile
-from speech_assets.results import Figure, Result, cpu_device, utc_now
+from speech_assets.results.provenance import cpu_device, utc_now
+from speech_assets.results.result import Figure, Result
 from speech_assets.work import worker
 from speech_assets.work.device import HeldDevice, candidates, keep_freed_memory
 from speech_assets.work.speech import DecodingPool, SpeechOptions, make_shard

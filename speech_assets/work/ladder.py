@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,11 +32,16 @@ from speech_assets.load.ladder import (
 )
 from speech_assets.load.levels import parse_levels, parse_seeds, row_from
 from speech_assets.load.sweep import SweepOptions, client_faults
-from speech_assets.profiles import DEFAULT_STORE
-from speech_assets.results import Figure, Result, device_of
+from speech_assets.results.provenance import device_of
+from speech_assets.results.result import Figure, Result
 from speech_assets.work import worker
 from speech_assets.work.ladder_trials import KIND, Trial, Trials
 from speech_assets.work.load_test import ClientLimitError
+from speech_assets.work.sweep_arguments import (
+    add_sweep_arguments,
+    client_limit_message,
+    sweep_words,
+)
 
 if TYPE_CHECKING:
     from server.presets import Preset
@@ -48,13 +53,7 @@ def main() -> None:
     add = parser.add_argument
     add("--ladder", default="embedded", help="which of the table")
     add("--table", type=Path, default=TABLE, help="TOML file of ladders")
-    add("--store", default=os.environ.get("SPEECH_STORE") or DEFAULT_STORE)
-    add("--levels", default="", help="streams at once, as 1,2,4; empty is the ladder's")
-    add("--seeds", default="1", help="each level is measured with every one, as 1,2,3")
-    add("--duration-s", type=float, help="measured at each level, instead of the ladder's")
-    add("--warmup-s", type=float, help="of load before that, instead of the ladder's")
-    add("--lag-limit-ms", type=float, default=5.0, help="the client may be so late (p99)")
-    add("--allow-client-limit", action="store_true", help="keep figures when it was later")
+    add_sweep_arguments(parser, usual="ladder")
     worker.run(_work, parser)
 
 
@@ -84,11 +83,8 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     trials.store.write_json(result.key, result.as_json())
     reporter.result(KIND, key=result.key, steps=len(rows), status=result.status)
     if result.status != "complete":
-        raise ClientLimitError(
-            f"the client was the limit ({result.config['client_faults'][0]}), so that the outcomes "
-            "are not the server's; run it on a quieter machine, or allow it: --allow-client-limit, "
-            f"in the asset's config allow_client_limit. Kept as {trials.store.path(result.key)}"
-        )
+        faults, levels = result.config["client_faults"], sum(len(row["levels"]) for row in rows)
+        raise ClientLimitError(client_limit_message(faults, levels, trials.store.path(result.key)))
     trials.forget()
 
 
@@ -220,16 +216,10 @@ def _result(
 
 
 def _command(ladder: Ladder, options: SweepOptions, arguments: argparse.Namespace) -> str:
-    words = [f"python -m speech_assets.work.ladder --ladder {ladder.name}"]
+    words = ["python", "-m", "speech_assets.work.ladder", "--ladder", ladder.name]
     if arguments.table != TABLE:
-        words.append(f"--table {arguments.table.name}")
-    words += [
-        f"--levels {','.join(f'{level:g}' for level in options.levels)}",
-        f"--seeds {','.join(map(str, options.seeds))}",
-        f"--duration-s {options.duration_s:g} --warmup-s {options.warmup_s:g}",
-        f"--lag-limit-ms {options.lag_limit_ms:g}",
-    ]
-    return " ".join(words + ["--allow-client-limit"] * bool(arguments.allow_client_limit))
+        words += ["--table", arguments.table.name]
+    return shlex.join([*words, *sweep_words(options, arguments)])
 
 
 if __name__ == "__main__":

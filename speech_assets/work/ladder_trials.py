@@ -15,10 +15,10 @@ from resources.errors import WorkError
 from resources.speech_server import SpeechServer
 from server.presets import VARIABLE
 from speech_assets.load.ladder import Measured, changed, slug
-from speech_assets.load.levels import LevelRow, largest_passing, median_of, row_from, said
+from speech_assets.load.levels import LevelRow, largest_passing, level_line, median_of, row_from
 from speech_assets.load.sweep import client_faults, sweep
-from speech_assets.results import device_of, git_state, installed_software, utc_now
-from speech_assets.work.load_test import keep_requests, served_config
+from speech_assets.results.provenance import device_of, git_state, installed_software, utc_now
+from speech_assets.work.load_test import keep_requests
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -139,12 +139,12 @@ class Trials:
                 with SpeechServer.running(
                     slug(name), environment=environment, requests_are_shown=False
                 ) as server:
-                    config = served_config(server)
+                    config = server.config()
 
                     def keep(row: LevelRow, requests: Any) -> None:
                         rows.append(row)
                         keep_requests(self.store, f"{self._folder}/{slug(name)}", row, requests)
-                        self.say(f"{name}: {said(row)}")
+                        self.say(f"{name}: {level_line(row)}")
 
                     sweep(server.url, self._options, keep)
             except WorkError as error:

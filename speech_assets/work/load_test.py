@@ -7,12 +7,11 @@ with their data, a table of levels, and the result (`results/load_tests/<device>
 from __future__ import annotations
 
 import argparse
-import os
 import re
+import shlex
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import httpx
 import pyarrow.parquet as pq
 
 from resources.speech_server import SpeechServer
@@ -20,18 +19,30 @@ from resources.store import Store
 from server.presets import load_preset
 from speech_assets.errors import SpeechAssetsError
 from speech_assets.load.charts import charts_of, levels_csv
-from speech_assets.load.levels import LOADS, LevelRow, parse_levels, parse_loads, parse_seeds, said
+from speech_assets.load.levels import (
+    LOADS,
+    LevelRow,
+    level_line,
+    parse_levels,
+    parse_loads,
+    parse_seeds,
+)
 from speech_assets.load.summary import load_figures, unbounded
-from speech_assets.load.sweep import FULL_S, SweepOptions, client_faults, sweep
-from speech_assets.profiles import DEFAULT_STORE, load_profile
-from speech_assets.results import Result, device_of, utc_now
+from speech_assets.load.sweep import FULL_LEVEL_S, SweepOptions, client_faults, sweep
+from speech_assets.profiles import load_profile
+from speech_assets.results.provenance import device_of, utc_now
+from speech_assets.results.result import Result
 from speech_assets.work import worker
+from speech_assets.work.sweep_arguments import (
+    add_sweep_arguments,
+    client_limit_message,
+    sweep_words,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 KIND = "load_tests"
-CONFIG_TIMEOUT_S = 60.0
 
 
 class ClientLimitError(SpeechAssetsError):
@@ -43,15 +54,9 @@ def main() -> None:
     parser = worker.argument_parser("load_test", __doc__ or "")
     add = parser.add_argument
     add("--preset", default="embedded-bf16")
-    add("--store", default=os.environ.get("SPEECH_STORE") or DEFAULT_STORE)
-    add("--levels", default="", help="streams at once, as 1,2,4; empty is the profile's")
     add("--loads", default=",".join(LOADS), help="generating, listening, or both")
-    add("--seeds", default="1", help="each level is measured with every one, as 1,2,3")
-    add("--duration-s", type=float, default=FULL_S, help="measured at each level")
-    add("--warmup-s", type=float, default=10.0, help="of load before that, not measured")
-    add("--lag-limit-ms", type=float, default=5.0, help="the client may be so late (p99)")
-    add("--allow-client-limit", action="store_true", help="keep figures when it was later")
     add("--all-levels", action="store_true", help="go on after a level has failed")
+    add_sweep_arguments(parser, usual="profile", duration_s=FULL_LEVEL_S, warmup_s=10.0)
     worker.run(_work, parser)
 
 
@@ -74,12 +79,12 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     def keep(row: LevelRow, requests: pa.Table) -> None:
         keep_requests(store, folder, row, requests)
         reporter.advance(options.duration_s + options.warmup_s)
-        reporter.notice(said(row))
+        reporter.notice(level_line(row))
 
     with SpeechServer.running(
         preset, environment={"SPEECH_STORE": arguments.store}, requests_are_shown=False
     ) as server:
-        config = served_config(server)
+        config = server.config()
         rows = sweep(server.url, options, keep)
     faults = client_faults(rows)
     is_valid = not faults or arguments.allow_client_limit
@@ -111,19 +116,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     store.write_json(result.key, result.as_json())
     reporter.result(KIND, key=result.key, folder=folder, levels=len(rows), status=result.status)
     if not is_valid:
-        raise ClientLimitError(
-            f"the client was the limit at {len(faults)} of {len(rows)} levels, so that the figures "
-            f"are not the server's ({faults[0]}); run it on a quieter machine, or allow it: "
-            f"--allow-client-limit, in the asset's config allow_client_limit. Kept as "
-            f"{store.path(result.key)}"
-        )
-
-
-def served_config(server: SpeechServer) -> dict[str, Any]:
-    """What /config says."""
-    answer = httpx.get(f"{server.url}/config", timeout=CONFIG_TIMEOUT_S).raise_for_status()
-    config: dict[str, Any] = answer.json()
-    return config
+        raise ClientLimitError(client_limit_message(faults, len(rows), store.path(result.key)))
 
 
 def keep_requests(store: Store, folder: str, row: LevelRow, requests: pa.Table) -> None:
@@ -141,16 +134,10 @@ def keep_charts(store: Store, folder: str, rows: list[LevelRow]) -> None:
 
 
 def _command(preset: str, options: SweepOptions, arguments: argparse.Namespace) -> str:
-    words = [
-        f"python -m speech_assets.work.load_test --preset {preset}",
-        f"--levels {','.join(f'{level:g}' for level in options.levels)}",
-        f"--loads {','.join(options.loads)} --seeds {','.join(map(str, options.seeds))}",
-        f"--duration-s {options.duration_s:g} --warmup-s {options.warmup_s:g}",
-        f"--lag-limit-ms {options.lag_limit_ms:g}",
-    ]
-    words += ["--allow-client-limit"] * bool(arguments.allow_client_limit)
-    words += ["--all-levels"] * bool(arguments.all_levels)
-    return " ".join(words)
+    words = ["python", "-m", "speech_assets.work.load_test", "--preset", preset]
+    words += ["--loads", ",".join(options.loads), *sweep_words(options, arguments)]
+    words += ["--all-levels"] * (not options.until_failure)
+    return shlex.join(words)
 
 
 if __name__ == "__main__":

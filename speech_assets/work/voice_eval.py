@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from resources.store import Store
-from speech_assets.results import Figure, Result, cpu_device, installed_software, utc_now
+from speech_assets.results.provenance import cpu_device, installed_software, utc_now
+from speech_assets.results.result import Figure, Result
 from speech_assets.voice.held_out import RESYNTHESISED_IDS, SPOKEN_IDS
 from speech_assets.voice.judges import ASR, PACKAGES, judges, read_samples, score
 from speech_assets.voice.scores import Scored, figures_of, less_reference

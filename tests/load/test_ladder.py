@@ -145,6 +145,7 @@ def test_the_table_shows_every_step_with_its_reason() -> None:
         "name": "cropped decode",
         "switch": "decode",
         "value": "cropped",
+        "note": "what a hop needs",
         "outcome": "adopted",
         "max_realtime_streams": 2.0,
         "ttfa_ms_p50": 123.4,
@@ -171,6 +172,6 @@ def test_the_table_shows_every_step_with_its_reason() -> None:
         "rows": [step, impossible],
     }
     text = ladder_table([result])
-    assert "| cropped decode | `decode` = cropped | adopted | 2 | 123 | 457 | 0.456 |" in text
+    assert "| `decode` = cropped; what a hop needs | adopted | 2 | 123 | 457 | 0.456 |" in text
     assert "| not possible | - | - | - | - | no GPU \\| here really |" in text
     assert text.startswith("small, from preset embedded-bf16 on A CPU, 2026-11-29:")

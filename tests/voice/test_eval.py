@@ -12,7 +12,7 @@ import soundfile
 
 from speech_assets import results
 from speech_assets.errors import ConfigError
-from speech_assets.results import read_result
+from speech_assets.results.result import read_result
 from speech_assets.voice.dnsmos import Dnsmos, mel_spectrogram
 from speech_assets.voice.packs import SAMPLE_RATE_HZ, Utterance, write_pack
 from speech_assets.voice.scores import Scored, figures_of, less_reference

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 _MIB = 1 << 20
 
 
-def served_figures(metrics: Mapping[str, float], window_s: float) -> dict[str, dict[str, Any]]:
+def server_figures(metrics: Mapping[str, float], window_s: float) -> dict[str, dict[str, Any]]:
     """Figures {value, unit, n} from what counters grew by over the window, and gauges at its end.
 
     `device_busy_share` is the share of the window in which the engine's thread stepped or decoded:

@@ -12,10 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from speech_assets import results
 from speech_assets.corpus.shards import ARCHIVE_SCHEMA
 from speech_assets.errors import ConfigError
-from speech_assets.results import Figure, Result, read_result, render_page
+from speech_assets.results import published
+from speech_assets.results.__main__ import main
+from speech_assets.results.pages import TABLES, render_page
+from speech_assets.results.result import Figure, Result, read_result
+from speech_assets.results.tables import tokenize_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,8 +47,8 @@ def example(**changed: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(results, "ROOT", tmp_path)
-    monkeypatch.setattr(results, "PUBLISHED", tmp_path / "results")
+    monkeypatch.setattr(published, "ROOT", tmp_path)
+    monkeypatch.setattr(published, "PUBLISHED", tmp_path / "results")
     (tmp_path / "README.md").write_text(
         "# Page\n<!-- results: tokenize -->\nold\n<!-- /results -->\nafter\n"
     )
@@ -61,27 +64,27 @@ def test_a_published_result_is_what_the_page_shows(
     repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = write(repository / "run.json", example())
-    assert results.main(["publish", str(source)]) == 0
+    assert main(["publish", str(source)]) == 0
     assert (
         repository / "results/tokenize/a-cpu-r-9000/snac-5-1m-abc/20261129100000.json"
     ).read_bytes() == source.read_bytes()
-    assert results.main(["check"]) == 1
+    assert main(["check"]) == 1
     assert "README.md disagrees with results/" in capsys.readouterr().out
-    assert results.main(["render"]) == 0
+    assert main(["render"]) == 0
     text = (repository / "README.md").read_text()
     assert "| A CPU (R) 9000 | snac-5.1M-abc | 1.23 | 1.3 | 0.95 | 100.000% |" in text
     assert text.endswith("<!-- /results -->\nafter\n")
-    assert results.main(["check"]) == 0
+    assert main(["check"]) == 0
     (repository / "README.md").write_text(text.replace("1.23", "9.99"))
-    assert results.main(["check"]) == 1
+    assert main(["check"]) == 1
 
 
 def test_the_newest_run_of_a_configuration_is_shown(repository: Path) -> None:
     for day, value in ((28, 5.0), (29, 7.0)):
         made = example(started_at=f"2026-11-{day}T10:00:00Z")
         made["figures"]["hours_per_min"]["value"] = value
-        results.publish(write(repository / f"{day}.json", made))
-    table = results.tokenize_table()
+        published.publish(write(repository / f"{day}.json", made))
+    table = tokenize_table(published.of_kind("tokenize"))
     assert "| 7 |" in table
     assert "| 5 |" not in table
 
@@ -122,28 +125,28 @@ def test_a_damaged_or_incomplete_file_is_named(tmp_path: Path) -> None:
 
 def test_only_complete_results_are_published_and_only_below_results(repository: Path) -> None:
     with pytest.raises(ConfigError, match="status is 'failed'"):
-        results.publish(write(repository / "run.json", example(status="failed")))
-    target = results.publish(write(repository / "run.json", example(kind="../../evil")))
+        published.publish(write(repository / "run.json", example(status="failed")))
+    target = published.publish(write(repository / "run.json", example(kind="../../evil")))
     assert target.is_relative_to(repository / "results")
 
 
 def test_a_result_without_the_figures_of_its_table_is_named(repository: Path) -> None:
     made = example()
     del made["figures"]["agreement"]
-    results.publish(write(repository / "run.json", made))
+    published.publish(write(repository / "run.json", made))
     with pytest.raises(ConfigError, match="has no figure agreement"):
-        results.tokenize_table()
+        tokenize_table(published.of_kind("tokenize"))
 
 
 def test_a_page_with_an_unknown_table_or_an_open_block_is_refused() -> None:
     with pytest.raises(ConfigError, match="no table 'nothing'"):
-        render_page("<!-- results: nothing -->\n<!-- /results -->", results.TABLES)
+        render_page("<!-- results: nothing -->\n<!-- /results -->", TABLES)
     with pytest.raises(ConfigError, match="has no '<!-- /results -->'"):
-        render_page("<!-- results: tokenize -->\n", results.TABLES)
+        render_page("<!-- results: tokenize -->\n", TABLES)
     with pytest.raises(ConfigError, match="or the other way round"):
-        render_page("<!-- /results -->", results.TABLES)
+        render_page("<!-- /results -->", TABLES)
     with pytest.raises(ConfigError, match="or is not written so exactly"):
-        render_page("<!--results: tokenize-->\n<!-- /results -->", results.TABLES)
+        render_page("<!--results: tokenize-->\n<!-- /results -->", TABLES)
 
 
 def test_the_benchmark_writes_a_result_of_real_runs(

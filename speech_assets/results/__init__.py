@@ -1,0 +1,1 @@
+"""Results: what a measuring command wrote, kept in the store, published, shown on pages."""

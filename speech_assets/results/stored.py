@@ -1,0 +1,51 @@
+"""Results in the store, by id.
+
+An id is a result's key without its ends: `load_tests/<device>/<preset>/<run>`. Any tail of it that
+only one result has will do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from speech_assets.errors import ConfigError
+
+if TYPE_CHECKING:
+    from resources.store import Store
+
+_HEAD, _TAIL = "results/", ".json"
+
+
+def stored_ids(store: Store, kind: str = "") -> list[str]:
+    """Ids of all results in the store, or of those of a kind, by kind, device, name and time."""
+    keys = store.keys(f"results/{kind}" if kind else "results")
+    return [id_of(key) for key in keys if key.endswith(_TAIL)]
+
+
+def newest(store: Store, kind: str, name: str) -> dict[str, Any] | None:
+    """The result of that kind and name that was started last, on whatever device; None: none."""
+    found = [store.read_json(f"{_HEAD}{i}{_TAIL}") for i in stored_ids(store, kind)]
+    of_name = [value for value in found if value["name"] == name]
+    return max(of_name, key=lambda value: value["started_at"], default=None)
+
+
+def stored_key(store: Store, wanted: str) -> str:
+    """Key of the result of that id, or of which it is the tail.
+
+    Raises:
+        ConfigError: there is none, or more than one.
+    """
+    ids = stored_ids(store)
+    found = [name for name in ids if name == wanted or name.endswith(f"/{wanted}")]
+    if len(found) != 1:
+        known = ", ".join(found or ids[-5:]) or "none"
+        raise ConfigError(
+            f"{wanted!r} is {'the tail of more than one' if found else 'neither a file nor'} "
+            f"result of {store.path('results')}; there are: {known} (list --stored shows all)"
+        )
+    return f"{_HEAD}{found[0]}{_TAIL}"
+
+
+def id_of(key: str) -> str:
+    """Id of the result of that key."""
+    return key.removeprefix(_HEAD).removesuffix(_TAIL)
