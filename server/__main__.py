@@ -58,7 +58,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Imported by the thread that loads: torch takes seconds, and the port is taken before.
         from server.loading import load_model
 
-        return load_model(preset, serving.metrics, store=arguments.store)
+        return load_model(
+            preset,
+            serving.metrics,
+            store=arguments.store,
+            allow_unchecked=arguments.allow_unchecked,
+        )
 
     return Lifecycle(
         serving,
@@ -73,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m server",
         description="Serve Orpheus-class speech over HTTP and WebSocket. Exit codes: 0 drained, "
-        "2 configuration, 3 weights, 4 port, 5 engine died.",
+        "2 configuration, 3 weights or an unchecked checkpoint, 4 port, 5 engine died.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = parser.add_argument
@@ -110,6 +115,11 @@ def _parser() -> argparse.ArgumentParser:
         "--exit-on-stdin-eof",
         action="store_true",
         help="end when standard input closes: whoever started this is gone",
+    )
+    add(
+        "--allow-unchecked",
+        action="store_true",
+        help="serve a checkpoint of the store that has not passed its checks",
     )
     add("--print-config", action="store_true", help="print the resolved configuration and exit")
     return parser

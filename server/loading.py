@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from server.checkpoint import open_checkpoint
+from server.checks import require_checks
 from server.engine import Sampling, find_device, open_engine
 from server.presets import config_sha256
 from server.serving import Model
@@ -25,12 +26,16 @@ if TYPE_CHECKING:
 THREADS = 1  # Of torch: more wait for each other, and for the event loop.
 
 
-def load_model(preset: Preset, metrics: Metrics, *, store: str | None = None) -> Model:
+def load_model(
+    preset: Preset, metrics: Metrics, *, store: str | None = None, allow_unchecked: bool = False
+) -> Model:
     """Load what `preset` names; blocks until it is warm.
+
+    A checkpoint of the store must have passed its checks, unless `allow_unchecked`.
 
     Raises:
         ConfigurationError: settings cannot work here.
-        WeightsError: weights are missing, damaged or do not fit.
+        WeightsError: weights are missing, damaged, unchecked or do not fit.
         EngineDiedError: the engine died while starting.
     """
     # Before torch loads, which reads it then: of its C++ side only errors are for a user.
@@ -39,6 +44,8 @@ def load_model(preset: Preset, metrics: Metrics, *, store: str | None = None) ->
 
     device = find_device(preset.device)
     given = local_folder(preset.model_location(store), MODEL_FILES)
+    if preset.stored_as is not None and not allow_unchecked:
+        require_checks(preset.checks_path(store), given, preset.name)
     checkpoint = open_checkpoint(given)
     text = TextEncoder(checkpoint.folder, checkpoint.layout)
     codec_folder = local_folder(preset.codec_location(), CODEC_FILES)

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic import TypeAdapter, ValidationError
 
+from server.checks import CHECKS_FILE
 from server.engine import EngineSettings, fastest_cpu_dtype
 from server.errors import ConfigurationError, WeightsError
 from server.plan import PlannerConfig
+from server.recipe import Recipe
 from server.weights import WeightsLocation, parse_location
 
 if TYPE_CHECKING:
@@ -28,9 +30,11 @@ if TYPE_CHECKING:
 TABLE = Path(__file__).with_name("presets.toml")
 VARIABLE = "SPEECH_PRESETS"
 STORE = "store"
+"""The `model` of a preset whose checkpoint the project makes; `store:NAME` is another preset's."""
 DEFAULT_STORE = ".store"
+CHECKPOINTS = "checkpoints"  # Folder of the store; a folder of each preset in it.
 _NOT_SETTINGS = frozenset({"name", "base"})
-_NOT_CONFIG = frozenset({"base", "description", "aliases"})
+_NOT_CONFIG = frozenset({"base", "description", "aliases", "checkpoint"})
 
 Dtype = Literal["float32", "float16", "bfloat16"]
 Device = Literal["cpu", "cuda"]
@@ -42,7 +46,7 @@ class Preset:
 
     Attributes:
         base: folder that relative folders of the row are in.
-        model: folder, OWNER/NAME@REVISION, or "store".
+        model: folder, OWNER/NAME@REVISION, "store", or "store:NAME" for preset NAME's checkpoint.
         codec: folder or OWNER/NAME@REVISION.
         dtype: of the language model, and `cpu_dtype` of it on a CPU where that differs; "auto" is
             bfloat16 on a CPU that multiplies it (AVX512-BF16), else float32.
@@ -59,6 +63,7 @@ class Preset:
         cuda_graphs: whether the codec's calls are captured on a GPU.
         noise: whether the codec adds the noise that it was trained with.
         vllm: any other argument of vLLM's EngineArgs, over all of the above.
+        checkpoint: how the project makes the preset's checkpoint; the server does not read it.
     """
 
     name: str
@@ -90,6 +95,7 @@ class Preset:
     cuda_graphs: bool = True
     noise: bool = True
     vllm: dict[str, Any] = field(default_factory=dict[str, Any])
+    checkpoint: Recipe | None = None
 
     def engine_settings(self, device: Device) -> EngineSettings:
         """How the engine runs on `device`."""
@@ -129,20 +135,57 @@ class Preset:
             ConfigurationError: no such folder, or no store where one is needed.
             WeightsError: the store has no checkpoint of this preset.
         """
-        if self.model != STORE:
+        if self.stored_as is None:
             return parse_location(self.model, base=self.base)
+        folder = self._checkpoints(store) / self.stored_as
+        if not folder.is_dir():
+            raise WeightsError(
+                f"{folder}: preset {self.name} has no checkpoint yet; materialize checkpoints and "
+                f"fidelity for {self.stored_as}, or give one by --model"
+            )
+        return WeightsLocation(folder=folder)
+
+    def checks_path(self, store: str | None) -> Path:
+        """The file of the preset's checks, there or not.
+
+        Raises:
+            ConfigurationError: the store is not a folder.
+        """
+        return self._checkpoints(store) / self.name / CHECKS_FILE
+
+    def _checkpoints(self, store: str | None) -> Path:
         if not store or "://" in store:
             raise ConfigurationError(
                 f"preset {self.name}: its checkpoint is in the store, and the store {store!r} is "
                 "not a folder; give one by SPEECH_STORE or --store, or the checkpoint by --model"
             )
-        folder = Path(store).expanduser().resolve() / "checkpoints" / self.name
-        if not folder.is_dir():
-            raise WeightsError(
-                f"{folder}: preset {self.name} is not there; nothing of this project makes it yet: "
-                "put a checkpoint there or give one by --model"
+        return Path(store).expanduser().resolve() / CHECKPOINTS
+
+    @property
+    def stored_as(self) -> str | None:
+        """Preset whose checkpoint in the store this one is served from; None without."""
+        if self.model == STORE:
+            return self.name
+        head, colon, name = self.model.partition(":")
+        return name if head == STORE and colon else None
+
+    def base_location(self) -> WeightsLocation:
+        """Where the model is that the preset's checkpoint is made from.
+
+        Raises:
+            ConfigurationError: the preset has no `checkpoint` table, or names no base.
+        """
+        if self.checkpoint is None:
+            raise ConfigurationError(
+                f"preset {self.name} has no checkpoint table, so that nothing is made for it; give "
+                'it one as checkpoint = { scheme = "w4a16", base = "..." }'
             )
-        return WeightsLocation(folder=folder)
+        if not self.checkpoint.base and self.stored_as is not None:
+            raise ConfigurationError(
+                f"presets.{self.name}.checkpoint.base is missing; give the base model, a folder or "
+                "OWNER/NAME@REVISION"
+            )
+        return parse_location(self.checkpoint.base or self.model, base=self.base)
 
     def codec_location(self) -> WeightsLocation:
         """Where the codec is.
@@ -288,6 +331,12 @@ def _checked(preset: Preset, where: str) -> Preset:
         value = getattr(preset, name)
         if value is not None and not least <= value <= most:
             raise ConfigurationError(f"{where}.{name} is {value}; it must be {least} to {most}")
+    recipe = preset.checkpoint
+    if recipe is not None and not (1 <= recipe.group_size <= 65_536 and recipe.limit_nats > 0):
+        raise ConfigurationError(
+            f"{where}.checkpoint: group_size is {recipe.group_size} and max_mean_kl_nats "
+            f"{recipe.limit_nats:g}; both must be above 0"
+        )
     try:
         preset.planner_config()
     except ConfigurationError as error:

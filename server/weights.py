@@ -6,8 +6,12 @@ import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from server.errors import ConfigurationError, WeightsError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 CODEC_WEIGHTS = ["pytorch_model.bin", "model.safetensors"]  # One of them, the first that is there.
 CODEC_FILES = ["config.json", *CODEC_WEIGHTS]
@@ -53,13 +57,15 @@ def parse_location(text: str, *, base: Path | None = None) -> WeightsLocation:
     )
 
 
-def fingerprint(folder: Path) -> str:
+def fingerprint(folder: Path, *, but: Collection[str] = ()) -> str:
     """Hash of a folder's weights: names, sizes and contents, of a large file only its start.
 
-    Hashing gigabytes would take longer than loading them.
+    Files named in `but` are left out, and what is being written (`.NAME.part`). Hashing gigabytes
+    would take longer than loading them.
     """
     whole = hashlib.sha256()
-    for path in sorted(p for p in folder.iterdir() if p.is_file()):
+    names = [p for p in folder.iterdir() if p.is_file() and p.name not in but]
+    for path in sorted(p for p in names if not p.name.startswith(".")):
         whole.update(f"{path.name} {path.stat().st_size}\n".encode())
         with path.open("rb") as file:
             whole.update(file.read(_HASHED_BYTES))

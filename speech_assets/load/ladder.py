@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from server.presets import Preset
+from server.presets import STORE, Preset
 from speech_assets.errors import ConfigError
 from speech_assets.load.levels import check_levels
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TABLE = Path(__file__).parent.parent / "ladder.toml"
 BASELINE = "baseline"
-_PLACES = frozenset({"name", "base", "model", "description", "aliases"})
+_PLACES = frozenset({"name", "base", "model", "description", "aliases", "checkpoint"})
 SWITCHES = tuple(f.name for f in dataclasses.fields(Preset) if f.name not in _PLACES)
 """What a step may change: a preset's settings, but not which model it is."""
 _LADDER = frozenset({"preset", "settings", "note", "levels", "duration_s", "warmup_s", "steps"})
@@ -144,6 +144,8 @@ def changed(preset: Preset, name: str, settings: Mapping[str, Any]) -> str:
         folder = preset.base / Path(str(row[place])).expanduser()
         if folder.is_dir():
             row[place] = str(folder.resolve())
+    if preset.stored_as is not None:
+        row["model"] = f"{STORE}:{preset.stored_as}"
     lines = [f"{key} = {_toml(value)}" for key, value in row.items() if value is not None]
     return "\n".join([f"[presets.{_toml(name)}]", *lines, ""])
 

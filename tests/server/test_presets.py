@@ -112,7 +112,7 @@ def test_every_switch_reaches_the_engine_or_the_planner(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("colour = 3", r"presets\.mine\.colour is not a setting; the settings are aliases, codec"),
+        ("colour = 3", r"presets\.mine\.colour is not a setting; the settings are aliases, checkpoint, codec"),
         ('dtype = "int8"', r"presets\.mine\.dtype is 'int8': Input should be 'float32'"),
         ('max_streams = "8"', r"presets\.mine\.max_streams is '8'"),
         ("max_streams = 0", r"presets\.mine\.max_streams is 0; it must be 1 to 4096"),
@@ -160,7 +160,7 @@ def test_a_store_preset_is_looked_for_in_the_store(tmp_path: Path) -> None:
         preset.model_location()
     with pytest.raises(ConfigurationError, match="s3://bucket"):
         preset.model_location("s3://bucket/prefix")
-    with pytest.raises(WeightsError, match="preset w4a16 is not there"):
+    with pytest.raises(WeightsError, match="preset w4a16 has no checkpoint yet"):
         preset.model_location(str(tmp_path))
     (tmp_path / "checkpoints" / "w4a16").mkdir(parents=True)
     folder = preset.model_location(str(tmp_path)).folder
