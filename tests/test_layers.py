@@ -16,7 +16,13 @@ import speech_assets
 ROOT = Path(__file__).parent.parent
 HEAVY = {"torch", "vllm", "snac", "whisper"}
 # Where torch may be imported at the top of a module.
-HEAVY_HOMES = ("speech_assets/work/", "speech_assets/voice/", "server/codec", "server/engine")
+HEAVY_HOMES = (
+    "speech_assets/work/",
+    "speech_assets/voice/",
+    "speech_assets/quantize/",
+    "server/codec",
+    "server/engine",
+)
 PURE = ("speech_assets/corpus/", "speech_assets/profiles.py", "speech_assets/work/", "server/")
 FILES = sorted(
     p for name in ("speech_assets", "resources", "server") for p in ROOT.glob(f"{name}/**/*.py")
