@@ -1,4 +1,4 @@
-"""Checks of a checkpoint: of these very weights, all of them passed, or the preset is not served."""
+"""Checks of a checkpoint: of these very weights, all passed, or the preset is not served."""
 
 from __future__ import annotations
 

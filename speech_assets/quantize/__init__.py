@@ -1,0 +1,1 @@
+"""Checkpoints of every precision from one base model: made, checked, timed."""

@@ -1,0 +1,109 @@
+"""The base model: the one that all checkpoints of a profile are made from, found and validated."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from server.checkpoint import open_checkpoint
+from server.checks import weights_sha256
+from server.presets import load_preset
+from server.weights import MODEL_FILES, local_folder
+from speech_assets.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from resources.store import Store
+    from server.presets import Preset
+
+KEY = "base_model.json"
+CODE_VERSION = "1"
+_SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class BaseModel:
+    """What was found: `location` as a preset names it, `folder` that can be loaded, and its facts.
+
+    `weights_sha256` is of the folder that `location` names, before packed weights are expanded.
+    """
+
+    location: str
+    folder: str
+    weights_sha256: str
+    weights_bytes: int
+    vocabulary_size: int
+    layers: int
+    tied_head: bool
+    voices: tuple[str, ...]
+    live_codes: int
+
+
+def base_preset(names: Sequence[str]) -> Preset:
+    """The preset whose base model the presets of those names share.
+
+    Raises:
+        ConfigurationError: a preset is unknown, or says of no base model.
+        ConfigError: none has a recipe, or two have different base models.
+    """
+    found: dict[str, Preset] = {}
+    for name in names:
+        preset = load_preset(name)
+        if preset.checkpoint is not None:
+            found.setdefault(str(preset.base_location()), preset)
+    if not found:
+        raise ConfigError(
+            f"none of the profile's presets ({', '.join(names)}) has a checkpoint table; give one "
+            'as checkpoint = { scheme = "bf16" }'
+        )
+    if len(found) > 1:
+        raise ConfigError(
+            "the profile's presets are made from different base models ("
+            + ", ".join(f"{preset.name} from {place}" for place, preset in found.items())
+            + "); give each base model a profile of its own"
+        )
+    return next(iter(found.values()))
+
+
+def find_base_model(preset: Preset) -> BaseModel:
+    """The base model of `preset`, fetched from the hub if need be, and validated.
+
+    Raises:
+        ConfigurationError: the preset names none.
+        WeightsError: it cannot be had, is damaged, or is of another layout.
+    """
+    location = preset.base_location()
+    given = local_folder(location, MODEL_FILES)
+    checkpoint = open_checkpoint(given)
+    layout = checkpoint.layout
+    return BaseModel(
+        location=str(location),
+        folder=str(checkpoint.folder),
+        weights_sha256=weights_sha256(given),
+        weights_bytes=checkpoint.weights_bytes,
+        vocabulary_size=checkpoint.vocabulary_size,
+        layers=checkpoint.layers,
+        tied_head=checkpoint.tied_head,
+        voices=tuple(layout.voices),
+        live_codes=layout.live_codes,
+    )
+
+
+def write_base_model(store: Store, found: BaseModel) -> None:
+    """Keep what was found."""
+    store.write_json(KEY, {"schema_version": _SCHEMA_VERSION, **asdict(found)})
+
+
+def read_base_model(store: Store) -> BaseModel:
+    """What was found last.
+
+    Raises:
+        ConfigError: nothing yet, or by another version.
+    """
+    if not store.exists(KEY):
+        raise ConfigError(f"{store.path(KEY)} is missing; materialize base_model first")
+    value: dict[str, Any] = store.read_json(KEY)
+    if value.pop("schema_version", None) != _SCHEMA_VERSION:
+        raise ConfigError(f"{store.path(KEY)} is of another version; materialize base_model again")
+    return BaseModel(**{**value, "voices": tuple(value["voices"])})
