@@ -33,7 +33,7 @@ READY_WITHIN_S = 600.0  # A large model's weights, compilation and captured grap
 _FINAL_CODES = (2, 3)
 _LOOK_EVERY_S = 0.2
 _CONFIG_WITHIN_S = 60.0
-_REQUEST = '{"request": '
+_INFO = " INFO "
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +61,13 @@ class SpeechServer:
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         ready_within_s: float = READY_WITHIN_S,
-        requests_are_shown: bool = True,
+        info_is_shown: bool = True,
     ) -> Generator[SpeechServer]:
         """A server of `preset` on a free port, ended when the context ends.
 
-        `arguments` are further options of `python -m server`. Without `requests_are_shown`, its
-        line for each request, of which a load makes hundreds, is not handed on.
+        `arguments` are further options of `python -m server`. Without `info_is_shown`, only
+        warnings and errors of its log are handed on: no line for each request, of which a load
+        makes hundreds, and no word to whoever would open its page.
 
         Raises:
             WorkError: it did not become ready, or it died while it was used; the message ends with
@@ -86,7 +87,7 @@ class SpeechServer:
         tail = collections.deque[str](maxlen=TAIL_LINES)
         log = threading.Thread(
             target=pump,
-            args=(process.stderr, tail, "" if requests_are_shown else _REQUEST),
+            args=(process.stderr, tail, "" if info_is_shown else _INFO),
             name="server-log",
             daemon=True,
         )

@@ -154,7 +154,11 @@ def test_a_ladder_is_imported_and_published_as_any_result(
     assert import_result(path, Store(str(tmp_path / "store"))) == name
     with dg.DagsterInstance.get() as instance:
         assert instance.get_latest_materialization_event(dg.AssetKey("ladder")) is not None
-    assert published.of_kind("no such kind") == []
+    monkeypatch.setattr(published, "ROOT", tmp_path)
+    monkeypatch.setattr(published, "PUBLISHED", tmp_path / "results")
+    assert published.of_kind("ladder") == []
+    assert published.publish(path) == tmp_path / "results" / f"{name}.json"
+    assert published.of_kind("ladder") == [value]
 
 
 @pytest.mark.parametrize(
@@ -163,6 +167,8 @@ def test_a_ladder_is_imported_and_published_as_any_result(
         (TABLE.replace('"codec_device"', '"warp_drive"'), "'warp_drive' is no switch of a preset"),
         (TABLE.replace("embedded-bf16", "nothing"), "no preset 'nothing'"),
         (TABLE.replace("levels = [1]", "levels = [0]"), "0 is no level"),
+        (TABLE.replace("value = 4", 'value = "many"'), "small: longer hops.largest_hop is 'many'"),
+        (TABLE.replace("value = 4", "value = 0"), "small: longer hops"),
     ],
 )
 def test_a_ladder_that_cannot_be_climbed_is_said_in_one_line(

@@ -32,9 +32,9 @@ EXIT_VALID, EXIT_ERRORS, EXIT_USAGE, EXIT_CLIENT, EXIT_INTERRUPTED = 0, 1, 2, 3,
 _LEVELS = {"closed": "streams", "open": "rate", "listening": "listeners"}
 _ONE_INTERRUPT_S = 1.0
 _EXITS = """\
-exit codes: 0 the figures are valid; 1 the server failed requests; 2 usage or configuration;
-3 the client was the limit, the figures say nothing of the server; 130 interrupted (what was
-measured is written). docs/bench.md explains method, columns and figures.
+exit codes: 0 the figures are valid; 1 requests failed, dropped ones included; 2 usage or
+configuration; 3 the client was the limit, the figures say nothing of the server; 130 interrupted
+(what was measured is written). docs/bench.md explains method, columns and figures.
 """
 
 
@@ -131,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--url", required=True, help="the server, e.g. http://127.0.0.1:8000")
-    add("--api", choices=APIS, default="openai")
+    add("--api", choices=APIS, default="openai", help="OpenAI's HTTP, or our WebSocket")
     add(
         "--mode",
         choices=MODES,
@@ -142,22 +142,32 @@ def _parser() -> argparse.ArgumentParser:
     add("--streams", type=_levels, metavar="N,N", help="levels of a closed loop (default: 1)")
     add("--rate", type=_levels, metavar="R,R", help="levels of an open loop, requests a second")
     add("--listeners", type=_levels, metavar="N,N", help="levels of mode listening")
-    add("--arrivals", default="poisson", help="of open loops: poisson, constant, gamma:CV")
+    add("--arrivals", default="poisson", help="poisson (default), constant, gamma:CV")
     add("--duration-s", type=float, default=60.0, help="measured, of each level (default: 60)")
-    add("--warmup-s", type=float, default=10.0, help="before it, under the same load")
+    add("--warmup-s", type=float, default=10.0, help="before it, under the same load (default: 10)")
     add("--texts", type=Path, help="one a line, or .jsonl with text (default: ten sentences)")
-    add("--seed", type=int, default=1, help="of arrivals, order of texts, and cancels")
+    add("--seed", type=int, default=1, help="of arrivals, order of texts, and cancels (default: 1)")
     add("--processes", type=int, help="client processes (default: one for 64 streams)")
     add("--out", type=Path, required=True, help="folder of rows.parquet and summary.json")
     add("--voice")
     add("--model")
-    add("--format", choices=FORMATS, default="pcm")
+    add("--format", choices=FORMATS, default="pcm", help="of the audio asked for (default: pcm)")
     add("--header", action="append", default=[], metavar="K: V", help="sent with every request")
     add("--fresh-connections", action="store_true", help="a new connection for each request")
-    add("--cancel-share", type=float, default=0.0, help="requests that are cancelled, 0 to 1")
-    add("--timeout-s", type=float, default=120.0, help="silence of the server that ends a request")
+    add("--cancel-share", type=float, default=0.0, help="of requests: cancelled while they run")
+    add(
+        "--timeout-s",
+        type=float,
+        default=120.0,
+        help="silence of the server that ends a request (default: 120)",
+    )
     add("--max-in-flight", type=int, help="of open loops; an arrival above it is dropped")
-    add("--lag-limit-ms", type=float, default=5.0, help="of the client's p99, else exit 3")
+    add(
+        "--lag-limit-ms",
+        type=float,
+        default=5.0,
+        help="of the client, p99 (default: 5)",
+    )
     return parser
 
 

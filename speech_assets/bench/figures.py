@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from speech_assets.bench.exchange import FINE
 from speech_assets.bench.percentile import nearest_rank
 from speech_assets.results.result import Figure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 LEAST_FOR = {50: 1, 95: 40, 99: 200}
 _PERCENTILES = {
@@ -81,7 +82,7 @@ def level_figures(
     if fine:
         mean_s = sum(row["audio_s"] for row in fine) / len(fine)
         found["audio_s_mean"] = Figure(mean_s, "s", len(fine))
-    ended = completed_within(rows, warmup_s, window_s)
+    ended = ended_within(rows, warmup_s, window_s, ("ok",))
     found["requests_per_s"] = Figure(ended / window_s, "1/s", ended)
     in_flight = _in_flight_mean(rows, warmup_s, window_s)
     found["in_flight_mean"] = Figure(in_flight, "", len(rows))
@@ -90,20 +91,23 @@ def level_figures(
     return found, missing
 
 
-def completed_within(rows: Sequence[Mapping[str, Any]], warmup_s: float, window_s: float) -> int:
-    """Requests that ended well within the window, whenever they began."""
-    return sum(
-        row["outcome"] == "ok"
-        and warmup_s <= _zero_s(row) + row["total_ms"] / 1e3 < warmup_s + window_s
-        for row in rows
-    )
+def ended_within(
+    rows: Sequence[Mapping[str, Any]],
+    warmup_s: float,
+    window_s: float,
+    outcomes: Collection[str] = FINE,
+) -> int:
+    """Requests that ended in one of `outcomes` within the window, whenever they began."""
+    ends_s = [_end_s(row) for row in rows if row["outcome"] in outcomes]
+    return sum(end_s is not None and warmup_s <= end_s < warmup_s + window_s for end_s in ends_s)
 
 
 def in_flight_at(rows: Sequence[Mapping[str, Any]], at_s: float) -> int:
-    """Requests that had begun by then and were not complete."""
+    """Requests that had begun by then, ended well later, or were cancelled later."""
     return sum(
-        row["outcome"] == "ok"
-        and row["dispatched_s"] <= at_s < _zero_s(row) + row["total_ms"] / 1e3
+        row["outcome"] in FINE
+        and (end_s := _end_s(row)) is not None
+        and row["dispatched_s"] <= at_s < end_s
         for row in rows
     )
 
@@ -112,8 +116,8 @@ def _in_flight_mean(rows: Sequence[Mapping[str, Any]], warmup_s: float, window_s
     """Requests in flight, averaged over the window; those that failed are not known to the end."""
     busy_s = 0.0
     for row in rows:
-        if row["total_ms"] is not None:
-            begin_s, end_s = row["dispatched_s"], _zero_s(row) + row["total_ms"] / 1e3
+        if (end_s := _end_s(row)) is not None:
+            begin_s = row["dispatched_s"]
             busy_s += max(0.0, min(end_s, warmup_s + window_s) - max(begin_s, warmup_s))
     return busy_s / window_s
 
@@ -136,6 +140,12 @@ def _audio_within(
         total_s += arrived * row["audio_s"] / row["samples"]
         requests += arrived > 0
     return total_s, requests
+
+
+def _end_s(row: Mapping[str, Any]) -> float | None:
+    """When a request ended, from the level's start: its last byte, or its cancel."""
+    after_ms = row["total_ms"] if row["cancel_ms"] is None else row["cancel_ms"]
+    return None if after_ms is None else _zero_s(row) + after_ms / 1e3
 
 
 def _zero_s(row: Mapping[str, Any]) -> float:

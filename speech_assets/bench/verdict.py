@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from server.frames import SAMPLES_PER_FRAME
-from speech_assets.bench.figures import completed_within, in_flight_at
+from speech_assets.bench.figures import ended_within, in_flight_at
 from speech_assets.bench.percentile import nearest_rank
 from speech_assets.bench.rows import failed
 
@@ -51,7 +51,7 @@ def failures(
     if mode == "closed":
         found += _too_slow(measured)
     else:
-        found += _behind(rows, offered, warmup_s, window_s)
+        found += _behind(rows, offered - outcomes["dropped"], warmup_s, window_s)
     if was_restarted:
         found.append("the server was restarted since the level began, or does not answer any more")
     return found
@@ -93,18 +93,18 @@ def _too_slow(measured: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _behind(
-    rows: Sequence[Mapping[str, Any]], offered: int, warmup_s: float, window_s: float
+    rows: Sequence[Mapping[str, Any]], due: int, warmup_s: float, window_s: float
 ) -> list[str]:
-    """Whether fewer requests ended in the window than were due in it.
+    """Whether fewer requests ended in the window, cancelled ones among them, than were due in it.
 
     By 2 %, or by what chance does to the number in flight: three times the square root of it.
     """
-    ended = completed_within(rows, warmup_s, window_s)
+    ended = ended_within(rows, warmup_s, window_s)
     in_flight = in_flight_at(rows, warmup_s)
-    allowed = max(TOLERANCE * offered, 3 * math.sqrt(max(in_flight, 1)))
-    if offered - ended <= allowed:
+    allowed = max(TOLERANCE * due, 3 * math.sqrt(max(in_flight, 1)))
+    if due - ended <= allowed:
         return []
     return [
-        f"{offered} requests were due in the window and {ended} ended in it: "
+        f"{due} requests were due in the window and {ended} ended in it: "
         "the server falls behind (or the warm-up is shorter than a request)"
     ]

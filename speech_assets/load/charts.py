@@ -31,13 +31,14 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What is drawn. `limit` is a level line that a passing server stays below."""
+    """What is drawn. `limit` is a level line, and `limit_name` says for what."""
 
     name: str
     title: str
     unit: str
     series: tuple[Series, ...]
     limit: float | None = None
+    limit_name: str = ""
 
     def csv(self) -> bytes:
         """The data: a row per level, a column per line."""
@@ -63,16 +64,27 @@ class Chart:
             for series in self.series:
                 levels, values = zip(*series.points, strict=True)
                 colour = _COLOURS[names.index(series.name.partition(": ")[2]) % len(_COLOURS)]
+                is_dashed = series.dashes != "-"
                 axes.plot(
-                    levels, values, series.dashes, marker="o", color=colour, label=series.name
+                    levels,
+                    values,
+                    series.dashes,
+                    marker="s" if is_dashed else "o",
+                    fillstyle="none" if is_dashed else "full",
+                    color=colour,
+                    label=series.name,
                 )
             if self.limit is not None:
-                axes.axhline(self.limit, color="black", linewidth=1, label=f"limit {self.limit:g}")
-            axes.set(title=self.title, xlabel="level (streams at once)", ylabel=self.unit)
+                axes.axhline(self.limit, color="black", linewidth=1, label=self.limit_name)
+            axes.set(
+                title=self.title,
+                xlabel="level: streams generating (solid), listeners (dashed)",
+                ylabel=self.unit,
+            )
             axes.set_ylim(bottom=0)
             axes.set_xticks(sorted({level for s in self.series for level, _ in s.points}))
             axes.grid(alpha=0.3)
-            axes.legend(fontsize=7)
+            axes.legend(fontsize=7, handlelength=3.5)
             out = io.BytesIO()
             figure.savefig(out, format=form, metadata={"Date": None} if form == "svg" else None)
             return out.getvalue()
@@ -98,15 +110,16 @@ def charts_of(rows: Sequence[LevelRow]) -> list[Chart]:
             "RTF",
             _series(rows, ("RTF p50", _figure("rtf_p50")), ("RTF p95", _figure("rtf_p95"))),
             limit=1.0,
+            limit_name="limit of p95, generating",
         ),
         Chart(
             "faults",
-            "Requests that were heard to stutter, and requests that failed",
+            "Requests with an underrun, and requests that failed",
             "% of requests",
             _series(
                 rows,
                 ("with underrun", lambda row: _share(row.value("requests_with_underrun"), row)),
-                ("failed", lambda row: _share(row.failed + row.dropped, row)),
+                ("failed", lambda row: _share(row.failed, row)),
             ),
         ),
     ]

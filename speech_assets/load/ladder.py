@@ -31,6 +31,7 @@ _LADDER = frozenset({"preset", "settings", "note", "levels", "duration_s", "warm
 _STEP = frozenset({"name", "switch", "value", "note", "follows", "needs"})
 
 Outcome = Literal["baseline", "adopted", "rejected", "superseded", "not possible"]
+FULL_STEP_S = 20.0  # What a level takes in a ladder that is not called reduced.
 NOISE_SHARE = 0.05
 """Latency or RTF that differ by less are taken for the same: two runs of one preset do."""
 
@@ -119,14 +120,24 @@ def outcome_of(step: Measured, followed: Measured) -> tuple[Outcome, str]:
     return "rejected", "; ".join([*words, reason])
 
 
-def superseded(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> dict[str, str]:
-    """Adopted steps whose switch a later adopted step sets anew, and that step's name."""
+def superseded(
+    steps: Sequence[Step],
+    outcomes: Mapping[str, Outcome],
+    settings: Mapping[str, Mapping[str, Any]],
+) -> dict[str, str]:
+    """Adopted steps whose value the best has no more, and the adopted step that dropped it last.
+
+    `settings` are those of each step. A later step drops a value by setting the switch anew, or by
+    following another step than the one with it.
+    """
     found: dict[str, str] = {}
     adopted = [step for step in steps if outcomes.get(step.name) == "adopted"]
     for number, step in enumerate(adopted):
-        later = [other.name for other in adopted[number + 1 :] if other.switch == step.switch]
-        if later:
-            found[step.name] = later[-1]
+        later = [other.name for other in adopted[number + 1 :]]
+        has_it = [settings[name].get(step.switch) == step.value for name in later]
+        if later and not has_it[-1]:
+            kept = max((n for n, has in enumerate(has_it) if has), default=-1)
+            found[step.name] = later[kept + 1]
     return found
 
 

@@ -32,9 +32,9 @@ def load_figures(rows: Sequence[LevelRow]) -> dict[str, Figure]:
 
     `max_realtime_streams_<load>` is the largest passing level, `..._with_margin` the one below it.
     Figures of a level (`ttfa_ms_p50`, `rtf_p95`, ...) are those of `figures_at_level`: the largest
-    passing level of the first load that was tried, or the lowest level where none passed. Of the
-    lowest level there are also `first_level_<name>`. Of several seeds each is the median, with the
-    range as its interval.
+    passing level of the first load that was tried; there are none where no level passed. Of the
+    lowest level there are `first_level_<name>`, whether it passed or not. Of several seeds each is
+    the median, with the range as its interval.
     """
     figures: dict[str, Figure] = {}
     loads: list[Load] = [load for load in LOADS if any(row.load == load for row in rows)]
@@ -44,10 +44,10 @@ def load_figures(rows: Sequence[LevelRow]) -> dict[str, Figure]:
         figures[name] = Figure(largest_passing(rows, load), "streams", n)
         figures[f"{name}_with_margin"] = Figure(largest_with_margin(rows, load), "streams", n)
     lowest = min(row.level for row in rows)
-    level = largest_passing(rows, loads[0]) or lowest
-    figures["figures_at_level"] = Figure(level, "streams")
-    for name in _OF_A_LEVEL:
-        _add(figures, name, name, _at(rows, loads[0], level))
+    if level := largest_passing(rows, loads[0]):
+        figures["figures_at_level"] = Figure(level, "streams")
+        for name in _OF_A_LEVEL:
+            _add(figures, name, name, _at(rows, loads[0], level))
     for name in _FIRST:
         _add(figures, f"first_level_{name}", name, _at(rows, loads[0], lowest))
     return figures

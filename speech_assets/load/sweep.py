@@ -100,7 +100,8 @@ def sweep(
 def client_faults(rows: Sequence[LevelRow]) -> list[str]:
     """Levels at which the client, not the server, was measured, and why."""
     return [
-        f"{row.load} {row.level:g}: {'; '.join(row.client_reasons) or 'the client was the limit'}"
+        f"{row.load}, seed {row.seed}, "
+        + ("; ".join(row.client_reasons) or f"level {row.level:g}: the client was the limit")
         for row in rows
         if not row.client_valid
     ]

@@ -15,9 +15,10 @@ _MISSING = "-"
 def load_tests_table(results: Sequence[Mapping[str, Any]]) -> str:
     """The largest level that each preset holds on each device, and how it sounds there."""
     heads = (
-        "preset", "device", "streams, generating", "with margin", "streams, listening",
-        "with margin", "TTFA p50 at the lowest level, ms", "at the largest: TTFA p50, ms",
-        "TTFS p95, ms", "RTF p95", "audio, s/s", "device busy", "s a level", "date",
+        "preset", "device", "streams, generating", "one level less", "streams, listening",
+        "one level less", "generating, lowest level: TTFA p50, ms",
+        "generating, largest level that passed: TTFA p50, ms", "its TTFS p95, ms", "its RTF p95",
+        "its audio, s/s", "its device busy", "s a level", "date",
     )  # fmt: skip
     rows: list[Sequence[str]] = []
     for result in results:
@@ -63,9 +64,11 @@ def ladder_table(results: Sequence[Mapping[str, Any]]) -> str:
             )
             for step in result["rows"]
         ]
+        sweep = result["config"]["sweep"]
         title = (
             f"{result['name']}{_caveats(result)}, from preset {result['config']['preset']['name']}"
-            f" on {result['device']['name']}, {result['started_at'][:10]}:"
+            f" on {result['device']['name']}, {result['started_at'][:10]}; "
+            f"{sweep['duration_s']:g} s a level, {len(result['seeds'])} seed(s):"
         )
         parts.append(f"{title}\n\n{table(heads, rows)}")
     return "\n\n".join(parts) if parts else NONE_YET
@@ -88,7 +91,7 @@ def levels_table(rows: Sequence[Mapping[str, Any]]) -> str:
                 for name in ("ttfa_ms_p50", "ttfs_ms_p50", "rtf_p50", "rtf_p95")
             ),
             str(row["completed"]),
-            str(row["failed"] + row["dropped"]),
+            str(row["failed"]),
             _number(row["figures"], "requests_with_underrun"),
             "; ".join(row["failures"]),
         )
@@ -131,8 +134,9 @@ def _cell(value: float | None) -> str:
 
 def _changed(step: Mapping[str, Any]) -> str:
     """The switch and its value, and what the table's author says of it."""
-    switch = f"`{step['switch']}` = {_shown(step['value'])}" if step["switch"] else ""
-    return "; ".join(filter(None, (switch, step["note"])))
+    changed = {step["switch"]: step["value"]} if step["switch"] else step.get("settings", {})
+    switches = [f"`{name}` = {_shown(value)}" for name, value in changed.items()]
+    return "; ".join(filter(None, (", ".join(switches), step["note"])))
 
 
 def _shown(value: object) -> str:

@@ -22,7 +22,7 @@ from speech_assets.errors import SpeechAssetsError
 from speech_assets.profiles import DEFAULT_STORE
 from speech_assets.results import published
 from speech_assets.results.pages import render_pages
-from speech_assets.results.stored import stored_ids, stored_key
+from speech_assets.results.stored import marks, read_stored, stored_ids, stored_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +59,8 @@ def _run(arguments: argparse.Namespace) -> int:
         return _pages(write=arguments.command == "render")
     store = Store(arguments.store)
     if arguments.command == "list":
-        print("\n".join(stored_ids(store)))
+        for name in stored_ids(store):
+            print(name + marks(read_stored(store, name)))
     elif arguments.command == "import":
         # Here, and not above: it loads Dagster, which no other command needs.
         from speech_assets.assets.imported import import_result
@@ -67,12 +68,14 @@ def _run(arguments: argparse.Namespace) -> int:
         print(import_result(arguments.file, store))
     elif Path(arguments.result).is_file() or arguments.result.endswith(".json"):
         print(published.publish(Path(arguments.result)).relative_to(published.ROOT))
+        print("now write the tables: python -m speech_assets.results render")
     else:
         key = stored_key(store, arguments.result)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / Path(key).name
             path.write_bytes(store.read_bytes(key))
-            print(published.publish(path).relative_to(published.ROOT))
+            print(published.publish(path, arguments.result).relative_to(published.ROOT))
+        print("now write the tables: python -m speech_assets.results render")
     return 0
 
 

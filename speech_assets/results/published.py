@@ -20,15 +20,18 @@ def of_kind(kind: str) -> list[dict[str, Any]]:
     return [read_result(path) for path in newest.values()]
 
 
-def publish(path: Path) -> Path:
-    """Copy a result file into `results/`; where it is now.
+def publish(path: Path, name: str = "") -> Path:
+    """Copy a result file into `results/`; where it is now. `name` is what the user calls it.
 
     Raises:
-        ConfigError: it is not a result of this schema.
+        ConfigError: it is not a complete result of this schema.
     """
     value = read_result(path)
     if value["status"] != "complete":
-        raise ConfigError(f"{path}: status is {value['status']!r}; only complete results are shown")
+        raise ConfigError(
+            f"{name or path}: status is {value['status']!r}, and only complete results are shown; "
+            f"measure it again on a quieter machine ({value['command']})"
+        )
     target = ROOT / result_key(value)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(path.read_bytes())

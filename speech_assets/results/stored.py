@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from speech_assets.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from resources.store import Store
 
 _HEAD, _TAIL = "results/", ".json"
@@ -24,7 +26,7 @@ def stored_ids(store: Store, kind: str = "") -> list[str]:
 
 def newest(store: Store, kind: str, name: str) -> dict[str, Any] | None:
     """The result of that kind and name that was started last, on whatever device; None: none."""
-    found = [store.read_json(f"{_HEAD}{i}{_TAIL}") for i in stored_ids(store, kind)]
+    found = [read_stored(store, name) for name in stored_ids(store, kind)]
     of_name = [value for value in found if value["name"] == name]
     return max(of_name, key=lambda value: value["started_at"], default=None)
 
@@ -44,6 +46,19 @@ def stored_key(store: Store, wanted: str) -> str:
             f"result of {store.path('results')}; there are: {known} (list --stored shows all)"
         )
     return f"{_HEAD}{found[0]}{_TAIL}"
+
+
+def read_stored(store: Store, name: str) -> dict[str, Any]:
+    """The result of that id."""
+    return store.read_json(f"{_HEAD}{name}{_TAIL}")
+
+
+def marks(value: Mapping[str, Any]) -> str:
+    """What a reader of a list must know of a result: not complete, shortened, or a late client."""
+    words = [str(value["status"])] * (value["status"] != "complete")
+    words += ["reduced"] * bool(value["reduced"])
+    words += ["client late"] * bool(value["config"].get("client_faults"))
+    return f"  ({', '.join(words)})" if words else ""
 
 
 def id_of(key: str) -> str:

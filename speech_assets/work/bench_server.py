@@ -80,7 +80,7 @@ def main() -> None:
 def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     started_at = utc_now()
     began_s = time.monotonic()
-    with SpeechServer.running(arguments.preset) as server:
+    with SpeechServer.running(arguments.preset, info_is_shown=False) as server:
         ready_s = time.monotonic() - began_s
         config = server.config()
         reporter.log(f"ready after {ready_s:.1f} s")

@@ -10,15 +10,18 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from resources.store import Store
-from server.presets import load_preset
+from server.errors import ConfigurationError
+from server.presets import VARIABLE, load_preset
 from speech_assets.errors import ConfigError
 from speech_assets.load.ladder import (
     BASELINE,
+    FULL_STEP_S,
     NOISE_SHARE,
     TABLE,
     Ladder,
@@ -78,8 +81,8 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
         client_limit_allowed=arguments.allow_client_limit,
     )
     reporter.start(len(ladder.steps) + 1, "steps")
-    rows = climb(ladder, trials)
-    result = _result(ladder, preset, options, rows, trials, arguments)
+    rows, best = climb(ladder, trials)
+    result = _result(ladder, preset, options, rows, best, arguments)
     trials.store.write_json(result.key, result.as_json())
     reporter.result(KIND, key=result.key, steps=len(rows), status=result.status)
     if result.status != "complete":
@@ -88,8 +91,10 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     trials.forget()
 
 
-def climb(ladder: Ladder, trials: Trials) -> list[dict[str, Any]]:
-    """Try the baseline, then each step on the best before it; a row of each.
+def climb(ladder: Ladder, trials: Trials) -> tuple[list[dict[str, Any]], str]:
+    """Try the baseline, then each step on the best before it; a row of each, and the best's name.
+
+    A step that `follows` another is adopted when it is better than that one and than the best.
 
     Raises:
         ConfigError: the baseline cannot be served.
@@ -111,16 +116,20 @@ def climb(ladder: Ladder, trials: Trials) -> list[dict[str, Any]]:
             settings["device"] = step.needs
         trial = tried[step.name] = trials.measure(step.name, settings)
         outcome, why = _judge(trial, followed)
+        if outcome == "adopted" and followed is not tried[best]:
+            outcome, against_best = _judge(trial, tried[best])
+            why = f"against {followed.name}: {why}; against {best}, the best so far: {against_best}"
         outcomes[step.name] = outcome
         rows.append(_row(trial, outcome, why, step=step, follows=followed.name))
         trials.say(f"{step.name}: {outcome}: {why}")
-        if outcome == "adopted" and followed is tried[best]:
+        if outcome == "adopted":
             best = step.name
-    for name, later in superseded(ladder.steps, outcomes).items():
+    settings_of = {name: trial.settings for name, trial in tried.items()}
+    for name, later in superseded(ladder.steps, outcomes, settings_of).items():
         row = next(row for row in rows if row["name"] == name)
         row["outcome"] = "superseded"
         row["why"] += f"; superseded by: {later}"
-    return rows
+    return rows, best
 
 
 def _judge(trial: Trial, followed: Trial) -> tuple[Outcome, str]:
@@ -164,10 +173,18 @@ def _row(
 
 
 def _check_values(preset: Preset, ladder: Ladder) -> None:
-    """Every switch's name, before the first server is started; values are the server's to judge."""
-    changed(preset, BASELINE, ladder.settings)
-    for step in ladder.steps:
-        changed(preset, slug(step.name), {**ladder.settings, step.switch: step.value})
+    """Every switch and value by the rules of presets, before the first server is started."""
+    with tempfile.TemporaryDirectory(prefix="speech-assets-ladder-") as folder:
+        table = Path(folder) / "presets.toml"
+        settings = {BASELINE: ladder.settings}
+        settings |= {s.name: {**ladder.settings, s.switch: s.value} for s in ladder.steps}
+        for name, row in settings.items():
+            table.write_text(changed(preset, slug(name), row), encoding="utf-8")
+            try:
+                load_preset(slug(name), {VARIABLE: str(table)})
+            except ConfigurationError as error:
+                why = str(error).replace(f"{table}: presets.{slug(name)}", name)
+                raise ConfigError(f"ladder {ladder.name}: {why}") from error
 
 
 def _result(
@@ -175,13 +192,13 @@ def _result(
     preset: Preset,
     options: SweepOptions,
     rows: list[dict[str, Any]],
-    trials: Trials,
+    best: str,
     arguments: argparse.Namespace,
 ) -> Result:
     levels = [row_from(level) for row in rows for level in row["levels"]]
     faults = client_faults(levels)
     is_valid = not faults or arguments.allow_client_limit
-    reached = [row for row in rows if row["outcome"] in ("baseline", "adopted")][-1]
+    reached = next(row for row in rows if row["name"] == best)
     figures = {
         "max_realtime_streams_generating": Figure(reached["max_realtime_streams"], "streams"),
         "baseline_max_realtime_streams_generating": Figure(
@@ -196,7 +213,7 @@ def _result(
         kind=KIND,
         name=ladder.name,
         status="complete" if is_valid else "invalid",
-        reduced=options.duration_s < ladder.duration_s,
+        reduced=options.duration_s < FULL_STEP_S,
         started_at=rows[0]["started_at"],
         device=device_of(rows[0]["device"]),
         command=_command(ladder, options, arguments),
@@ -218,7 +235,7 @@ def _result(
 def _command(ladder: Ladder, options: SweepOptions, arguments: argparse.Namespace) -> str:
     words = ["python", "-m", "speech_assets.work.ladder", "--ladder", ladder.name]
     if arguments.table != TABLE:
-        words += ["--table", arguments.table.name]
+        words += ["--table", str(arguments.table)]
     return shlex.join([*words, *sweep_words(options, arguments)])
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import re
 import tempfile
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +46,7 @@ class Trial:
     impossible: str = ""
     died: str = ""
     levels: tuple[LevelRow, ...] = ()
-    started_at: str = field(default_factory=utc_now)
+    started_at: str = ""  # Of its server.
 
     @property
     def measured(self) -> Measured:
@@ -132,12 +133,13 @@ class Trials:
 
     def _serve(self, name: str, settings: Mapping[str, Any]) -> Trial:
         rows: list[LevelRow] = []
+        started_at = utc_now()
         with self._table(name, settings) as table:
             config: dict[str, Any] = {}
             environment = {VARIABLE: str(table), "SPEECH_STORE": self.store.root}
             try:
                 with SpeechServer.running(
-                    slug(name), environment=environment, requests_are_shown=False
+                    slug(name), environment=environment, info_is_shown=False
                 ) as server:
                     config = server.config()
 
@@ -148,11 +150,14 @@ class Trials:
 
                     sweep(server.url, self._options, keep)
             except WorkError as error:
-                why = reason_of(str(error))
+                # Not where this machine keeps the step's table: the result is read elsewhere.
+                why = reason_of(str(error)).replace(f"{table.parent}{os.sep}", "")
                 if not config:
-                    return Trial(name, settings, impossible=why)
-                return Trial(name, settings, died=why, levels=tuple(rows), **_facts(config))
-        return Trial(name, settings, levels=tuple(rows), **_facts(config))
+                    return Trial(name, settings, impossible=why, started_at=started_at)
+                died = Trial(name, settings, died=why, levels=tuple(rows), **_facts(config))
+                return replace(died, started_at=started_at)
+        done = Trial(name, settings, levels=tuple(rows), **_facts(config))
+        return replace(done, started_at=started_at)
 
 
 def reason_of(message: str) -> str:

@@ -82,7 +82,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
         reporter.notice(level_line(row))
 
     with SpeechServer.running(
-        preset, environment={"SPEECH_STORE": arguments.store}, requests_are_shown=False
+        preset, environment={"SPEECH_STORE": arguments.store}, info_is_shown=False
     ) as server:
         config = server.config()
         rows = sweep(server.url, options, keep)

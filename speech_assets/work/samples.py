@@ -74,7 +74,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
         return
     reporter.start(len(sentences) * len(seeds), "clips")
     with SpeechServer.running(
-        arguments.preset, environment={"SPEECH_STORE": arguments.store}
+        arguments.preset, environment={"SPEECH_STORE": arguments.store}, info_is_shown=False
     ) as server:
         rows = speak(server, store, sentences, seeds, reporter)
     store.write_json(samples_key(preset.name), {**made_with, "clips": rows})

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speech_assets.bench.figures import completed_within, level_figures, percentiles
+from speech_assets.bench.figures import ended_within, level_figures, percentiles
 from speech_assets.bench.percentile import nearest_rank
 from speech_assets.bench.rows import SCHEMA, table
 from speech_assets.bench.verdict import failures
@@ -95,10 +95,35 @@ def test_what_a_second_brings_counts_arrivals_within_the_window_only() -> None:
     ]
     figures, _ = level_figures(rows, 2.0, 2.0)
     assert figures["audio_s_per_s"].value == pytest.approx(0.5)
-    assert completed_within(rows, 2.0, 2.0) == 1
+    assert ended_within(rows, 2.0, 2.0) == 1
     assert figures["requests_per_s"].value == pytest.approx(0.5)
     # 1.5 s to 2.0 s is before the window; 3.4 s to 4.1 s reaches beyond it.
     assert figures["in_flight_mean"].value == pytest.approx(0.6 / 2)
+
+
+def test_a_cancelled_request_ends_when_it_is_cancelled() -> None:
+    # Heard until 2.5 s, cancelled at 3 s; one cancelled before anything came; both in the window.
+    rows = [
+        row(outcome="cancelled", dispatched_s=2.0, total_ms=500.0, cancel_ms=1_000.0),
+        row(outcome="cancelled", dispatched_s=2.0, total_ms=None, cancel_ms=400.0),
+    ]
+    assert ended_within(rows, 2.0, 2.0) == 2
+    figures, _ = level_figures(rows, 2.0, 2.0)
+    assert figures["requests_per_s"].value == 0
+    assert figures["in_flight_mean"].value == pytest.approx((1.0 + 0.4) / 2)
+
+
+def test_a_server_is_not_behind_by_what_the_client_itself_cancelled_or_dropped() -> None:
+    cancelled = [
+        row(outcome="cancelled", planned_s=1.0, cancel_ms=300.0, total_ms=200.0) for _ in range(40)
+    ]
+    assert verdict(cancelled, mode="open") == []
+    dropped = [row(outcome="dropped", planned_s=1.0, total_ms=None) for _ in range(40)]
+    faults = verdict([row(planned_s=1.0), *dropped], mode="open")
+    assert any("40 of 41 requests: dropped" in fault for fault in faults)
+    assert not any("falls behind" in fault for fault in faults)
+    late = [row(planned_s=1.0, total_ms=90_000.0) for _ in range(40)]
+    assert any("the server falls behind" in fault for fault in verdict(late, mode="open"))
 
 
 def test_latency_from_the_deadline_has_the_lateness_of_the_client_in_it() -> None:

@@ -87,11 +87,12 @@ def test_figures_are_those_of_the_largest_passing_level() -> None:
     assert unbounded(ROWS) == ["listening"]
 
 
-def test_where_nothing_passes_the_figures_are_those_of_the_lowest_level() -> None:
+def test_where_nothing_passes_there_are_figures_of_the_lowest_level_alone() -> None:
     figures = load_figures([level_row(1, is_passed=False), level_row(2, is_passed=False)])
     assert figures["max_realtime_streams_generating"].value == 0
-    assert figures["figures_at_level"].value == 1
-    assert figures["rtf_p95"].value == 0.45
+    assert "figures_at_level" not in figures
+    assert "rtf_p95" not in figures
+    assert figures["first_level_rtf_p50"].value == 0.4
 
 
 def test_of_several_seeds_the_figure_is_the_median_with_its_range() -> None:

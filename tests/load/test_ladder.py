@@ -64,7 +64,20 @@ def test_an_adopted_step_is_superseded_by_a_later_one_of_its_switch() -> None:
         Step("one", "first_chunk_frames", 1),
     ]
     outcomes = dict(three="adopted", head="adopted", two="adopted", one="rejected")  # pyright: ignore[reportArgumentType]
-    assert superseded(steps, outcomes) == {"three": "two"}  # pyright: ignore[reportArgumentType]
+    settings = {
+        "three": {"first_chunk_frames": 3},
+        "head": {"first_chunk_frames": 3, "head": "audio"},
+        "two": {"first_chunk_frames": 2, "head": "audio"},
+        "one": {"first_chunk_frames": 1, "head": "audio"},
+    }
+    assert superseded(steps, outcomes, settings) == {"three": "two"}  # pyright: ignore[reportArgumentType]
+
+
+def test_an_adopted_step_is_superseded_by_one_that_follows_another_without_it() -> None:
+    steps = [Step("hops", "largest_hop", 4), Step("head", "head", "audio", follows="baseline")]
+    outcomes = dict(hops="adopted", head="adopted")  # pyright: ignore[reportArgumentType]
+    settings = {"hops": {"largest_hop": 4}, "head": {"head": "audio"}}
+    assert superseded(steps, outcomes, settings) == {"hops": "head"}  # pyright: ignore[reportArgumentType]
 
 
 def test_the_ladder_that_ships_can_be_climbed() -> None:
@@ -168,10 +181,13 @@ def test_the_table_shows_every_step_with_its_reason() -> None:
         "reduced": False,
         "started_at": "2026-11-29T10:00:00Z",
         "device": {"name": "A CPU"},
-        "config": {"preset": {"name": "embedded-bf16"}},
+        "seeds": [1],
+        "config": {"preset": {"name": "embedded-bf16"}, "sweep": {"duration_s": 20.0}},
         "rows": [step, impossible],
     }
     text = ladder_table([result])
     assert "| `decode` = cropped; what a hop needs | adopted | 2 | 123 | 457 | 0.456 |" in text
     assert "| not possible | - | - | - | - | no GPU \\| here really |" in text
-    assert text.startswith("small, from preset embedded-bf16 on A CPU, 2026-11-29:")
+    assert text.startswith(
+        "small, from preset embedded-bf16 on A CPU, 2026-11-29; 20 s a level, 1 seed(s):"
+    )

@@ -125,9 +125,9 @@ def test_all_levels_up_to_the_largest_passed_and_the_next_did_not(passed: list[b
 def test_a_level_at_which_the_client_was_late_is_named() -> None:
     rows = [
         level_row(1),
-        level_row(2, client_valid=False, client_reasons=("loop lag p99 is 9 ms",)),
+        level_row(2, client_valid=False, client_reasons=("level 2: loop lag p99 is 9 ms",)),
     ]
-    assert client_faults(rows) == ["generating 2: loop lag p99 is 9 ms"]
+    assert client_faults(rows) == ["generating, seed 1, level 2: loop lag p99 is 9 ms"]
 
 
 def test_a_row_comes_back_from_json_as_it_was() -> None:
