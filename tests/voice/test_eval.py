@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from speech_assets import results
+from speech_assets.results import published
 from speech_assets.errors import ConfigError
+from speech_assets.results.__main__ import main
 from speech_assets.results.result import read_result
 from speech_assets.voice.dnsmos import Dnsmos, mel_spectrogram
 from speech_assets.voice.packs import SAMPLE_RATE_HZ, Utterance, write_pack
@@ -212,11 +213,11 @@ def test_a_codecs_samples_become_a_result_that_the_page_shows(
     assert value["config"]["reference"] == {"name": "recordings"}
     assert "faster-whisper" in value["software"]
     assert str(tmp_path) not in path.read_text()
-    monkeypatch.setattr(results, "ROOT", tmp_path)
-    monkeypatch.setattr(results, "PUBLISHED", tmp_path / "results")
+    monkeypatch.setattr(published, "ROOT", tmp_path)
+    monkeypatch.setattr(published, "PUBLISHED", tmp_path / "results")
     (tmp_path / "README.md").write_text("<!-- results: voice-codec -->\n<!-- /results -->\n")
-    assert results.main(["publish", str(path)]) == 0
-    assert results.main(["render"]) == 0
+    assert main(["publish", str(path)]) == 0
+    assert main(["render"]) == 0
     shown = (tmp_path / "README.md").read_text()
     assert f"| {value['name']} (reduced) | 2 | {figures['wer']:.1%} (" in shown
     assert f"| heart {figures['wer_heart']:.1%} (" in shown
