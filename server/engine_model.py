@@ -72,7 +72,8 @@ class SpeechLlamaForCausalLM(LlamaForCausalLM):
         self.body: Body | None = None  # In place of the model's own forward, where there is one.
         self._heads: list[Callable[[Tensor], Tensor]] = []  # Of each slot, made at the first step.
         self.off_slot: Tensor  # Of slot and row, bool (7, rows).
-        self.register_buffer("off_slot", torch.from_numpy(self.rows.off_slot()), persistent=False)
+        # A factory, which minds the device that vLLM makes the model on; nothing moves it later.
+        self.register_buffer("off_slot", torch.tensor(self.rows.off_slot()), persistent=False)
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
         """Load a checkpoint in the model's order of rows; give the names that were loaded."""

@@ -157,7 +157,7 @@ def test_a_ladder_is_imported_and_published_as_any_result(
     monkeypatch.setattr(published, "ROOT", tmp_path)
     monkeypatch.setattr(published, "PUBLISHED", tmp_path / "results")
     assert published.of_kind("ladder") == []
-    assert published.publish(path) == tmp_path / "results" / f"{name}.json"
+    assert published.publish(path.read_bytes(), name) == tmp_path / "results" / f"{name}.json"
     assert published.of_kind("ladder") == [value]
 
 
@@ -169,6 +169,15 @@ def test_a_ladder_is_imported_and_published_as_any_result(
         (TABLE.replace("levels = [1]", "levels = [0]"), "0 is no level"),
         (TABLE.replace("value = 4", 'value = "many"'), "small: longer hops.largest_hop is 'many'"),
         (TABLE.replace("value = 4", "value = 0"), "small: longer hops"),
+        (
+            TABLE.replace("value = 4", "value = 2024-01-01"),
+            "step 1 (longer hops): value is 2024-01-01",
+        ),
+        (TABLE.replace("warmup_s = 0", "warmup_s = inf"), "ladders.small.warmup_s is inf"),
+        (
+            TABLE.replace('"codec_device"\nvalue = "cuda"', '"codec"\nvalue = "absent"'),
+            "codec on a GPU: weights 'absent': no such folder",
+        ),
     ],
 )
 def test_a_ladder_that_cannot_be_climbed_is_said_in_one_line(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -13,16 +14,18 @@ import dagster as dg
 import pyarrow.parquet as pq
 import pytest
 from conftest import ROOT
+from lineage_run import wait_for
 
 from resources.configured import StoreResource, WorkResource
 from resources.store import Store
-from speech_assets import results
 from speech_assets.assets.imported import import_result
 from speech_assets.assets.load_tests import LoadTestConfig, load_test_assets
 from speech_assets.demo import demo_steps, load_lines
 from speech_assets.errors import ConfigError
 from speech_assets.load.levels import parse_levels
 from speech_assets.profiles import load_profile
+from speech_assets.results import published
+from speech_assets.results.__main__ import main
 from speech_assets.results.result import read_result
 from speech_assets.results.stored import stored_ids, stored_key
 
@@ -174,7 +177,7 @@ def test_a_late_client_makes_the_result_invalid_and_the_asset_fail(
     assert value["status"] == "invalid"
     assert value["config"]["client_faults"]
     with pytest.raises(ConfigError, match="only complete results are shown"):
-        results.publish(store_path(store, f"results/{name}.json"))
+        published.publish(store.read_bytes(f"results/{name}.json"), name)
 
 
 def test_a_result_of_another_machine_is_recorded_in_the_lineage(
@@ -202,18 +205,31 @@ def test_a_result_of_another_machine_is_recorded_in_the_lineage(
 def test_what_no_asset_records_is_not_imported(
     measured: Measured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, _, value = measured
+    store, _, value = measured
     other = Store(str(tmp_path / "store"))
 
     def refusal(**changed: Any) -> str:
         path = tmp_path / "result.json"
-        path.write_text(json.dumps({**value, **changed}))
+        made = {**value, **changed}
+        del made["content_sha256"]
+        path.write_text(json.dumps(made))
         with pytest.raises(ConfigError) as caught:
             import_result(path, other)
         return str(caught.value)
 
-    assert "results of kind 'tokenize' are of no asset" in refusal(kind="tokenize")
+    assert "results of kind 'calibration' are of no asset" in refusal(kind="calibration")
+    assert "status is 'invalid'" in refusal(status="invalid")
+    assert "rows.0 is 1" in refusal(rows=[1])
     assert "preset 'w4a16' is not of the profile in force" in refusal(name="w4a16")
+    [good] = stored_ids(store)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DAGSTER_HOME", str(tmp_path))
+        key = f"results/{good}.json"
+        other.write_bytes(key, b"a good one")
+        assert "rows.0.level is 'x'" in refusal(rows=[{**value["rows"][0], "level": "x"}])
+        assert other.read_bytes(key) == b"a good one"
+        other.delete(key)
+        shutil.rmtree(tmp_path / "store")
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     assert "export DAGSTER_HOME=$PWD" in refusal()
     assert not (tmp_path / "store").exists()
@@ -226,23 +242,23 @@ def test_a_result_is_published_by_its_id_or_the_tail_of_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     store, _, value = measured
-    monkeypatch.setattr(results, "ROOT", tmp_path)
-    monkeypatch.setattr(results, "PUBLISHED", tmp_path / "results")
+    monkeypatch.setattr(published, "ROOT", tmp_path)
+    monkeypatch.setattr(published, "PUBLISHED", tmp_path / "results")
     (tmp_path / "README.md").write_text("<!-- results: load-tests -->\n<!-- /results -->\n")
-    assert results.main(["list", "--stored", "--store", store.root]) == 0
-    name = capsys.readouterr().out.strip()
+    assert main(["list", "--stored", "--store", store.root]) == 0
+    name = capsys.readouterr().out.strip().partition("  (")[0]
     run = name.rpartition("/")[2]
-    assert results.main(["publish", run, "--store", store.root]) == 0
-    assert capsys.readouterr().out.strip() == f"results/{name}.json"
+    assert main(["publish", run, "--store", store.root]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"results/{name}.json"
     assert (tmp_path / f"results/{name}.json").read_bytes() == store.read_bytes(
         f"results/{name}.json"
     )
     assert name.startswith("load_tests/")
-    assert results.main(["render"]) == 0
+    assert main(["render"]) == 0
     page = (tmp_path / "README.md").read_text()
     assert f"| {PRESET} (reduced" in page
     assert value["started_at"][:10] in page
-    assert results.main(["publish", "nothing", "--store", store.root]) == 2
+    assert main(["publish", "nothing", "--store", store.root]) == 2
     assert "'nothing' is neither a file nor result of" in capsys.readouterr().err
     shutil.copytree(
         store_path(store, "results"), tmp_path / "double" / "results", dirs_exist_ok=True
@@ -253,12 +269,59 @@ def test_a_result_is_published_by_its_id_or_the_tail_of_it(
         stored_key(double, run)
 
 
+def test_an_option_that_begins_with_a_minus_reaches_the_load_test_from_the_asset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    for config, says in (
+        ({"levels": "-1,2"}, "levels '-1,2': -1 is no level"),
+        ({"seeds": "-1,2"}, "seeds '-1,2': give whole numbers"),
+        ({"loads": "-x"}, "loads '-x': give generating"),
+        ({"warmup_s": -1e-5}, "warmup_s is -1e-05"),
+    ):
+        with dg.DagsterInstance.ephemeral() as instance:
+            done = load_test(str(tmp_path), instance, **config)
+        [failure] = [event for event in done.all_events if event.is_step_failure]
+        assert says in failure.step_failure_data.error.message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_load_test_says_what_is_kept_and_that_the_next_begins_anew(
+    tmp_path: Path,
+) -> None:
+    store = Store(str(tmp_path / "store"))
+    command = [sys.executable, "-m", "speech_assets.work.load_test", "--store", store.root]
+    command += ["--levels", "1,2", "--all-levels", "--duration-s", "1", "--warmup-s", "0"]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+        wait_for(
+            lambda: (
+                process.poll() is not None
+                or any(key.endswith(".parquet") for key in store.keys("load_tests"))
+            ),
+            "a level is kept",
+        )
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=120) == 130
+    assert stored_ids(store) == []
+    line = (tmp_path / "log").read_text().splitlines()[-1]
+    assert line.startswith("interrupted; there is no result, and the next load test begins anew")
+    assert f"levels are in {store.path('load_tests')}/{PRESET}/" in line
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["--preset", "nothing"], "no preset 'nothing'; there are embedded-bf16"),
         (["--levels", "0"], "0 is no level; give whole numbers of streams"),
+        (["--levels", "-1,2"], "levels '-1,2': -1 is no level"),
+        (["--levels", ",".join(map(str, range(1, 5001)))], "4097 is no level"),
+        (["--seeds", "99999999999999999999"], "is no seed; give 0 to 1099511627775"),
+        (["--seeds", "1,1"], "seeds '1,1': 1 is given more than once"),
+        (["--seeds", "-1,2"], "seeds '-1,2': give whole numbers"),
+        (["--loads", "-generating"], "loads '-generating': give generating or listening"),
         (["--duration-s", "0"], "duration_s is 0; it must be 1 to 86400"),
+        (["--warmup-s", "-1e5"], "warmup_s is -100000; it must be 0 to 86400"),
     ],
 )
 def test_what_cannot_be_measured_is_said_in_one_line_before_a_server_is_started(
@@ -272,6 +335,7 @@ def test_what_cannot_be_measured_is_said_in_one_line_before_a_server_is_started(
     [line] = done.stderr.splitlines()
     assert line.startswith("error: ")
     assert says in line
+    assert len(line) < 1_000
     assert list(tmp_path.iterdir()) == []
 
 

@@ -48,7 +48,7 @@ def codec_form_assets(profile: Profile) -> list[Any]:
                 "sound",
                 asset="codec_checkpoints",
                 blocking=True,
-                description="As many samples as the whole codec gives, finite, and no clip unhealthy.",
+                description="As many samples as of the whole codec, finite, no unhealthy clip.",
             )
         ],
     )

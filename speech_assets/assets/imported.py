@@ -11,7 +11,7 @@ import dagster as dg
 from speech_assets.assets.load_tests import ladder_metadata, load_test_metadata
 from speech_assets.errors import ConfigError
 from speech_assets.profiles import load_profile
-from speech_assets.results.result import read_result, result_key
+from speech_assets.results.result import check_complete, parse_result, result_key
 from speech_assets.results.stored import id_of
 
 if TYPE_CHECKING:
@@ -25,10 +25,13 @@ def import_result(path: Path, store: Store) -> str:
     """Copy a result of another machine into the store and record it in the lineage; its id.
 
     Raises:
-        ConfigError: it is no result of a kind that an asset records, or there is no Dagster history
-            to record it in.
+        ConfigError: it is no complete result of a kind that an asset records, or there is no
+            Dagster history to record it in.
+        OSError: it cannot be read.
     """
-    value = read_result(path)
+    data = path.read_bytes()
+    value = parse_result(data, str(path))
+    check_complete(value, str(path))
     kind, name = value["kind"], value["name"]
     if kind not in ASSETS:
         raise ConfigError(
@@ -42,7 +45,9 @@ def import_result(path: Path, store: Store) -> str:
             "choose one that has it by SPEECH_PROFILE"
         )
     key = result_key(value)
-    metadata = load_test_metadata if kind == "load_tests" else ladder_metadata
+    made = load_test_metadata if kind == "load_tests" else ladder_metadata
+    # Before the result is written: what cannot be shown must not take a good one's place.
+    metadata = made(value, store.path(key))
     home = os.environ.get("DAGSTER_HOME", "")
     if not Path(home).is_dir() or not home:
         raise ConfigError(
@@ -50,13 +55,13 @@ def import_result(path: Path, store: Store) -> str:
             "DAGSTER_HOME=$PWD in the project's folder"
         )
     with dg.DagsterInstance.get() as instance:
-        store.write_bytes(key, path.read_bytes())
+        store.write_bytes(key, data)
         instance.report_runless_asset_event(
             dg.AssetMaterialization(
                 ASSETS[kind],
                 partition=name if kind == "load_tests" else None,
                 metadata={
-                    **metadata(value, store.path(key)),
+                    **metadata,
                     "imported_from": dg.MetadataValue.text(path.name),
                 },
             )

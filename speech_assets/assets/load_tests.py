@@ -72,7 +72,7 @@ def load_test_assets(profile: Profile) -> list[Any]:
         until one fails: a request that is refused, cut or silent, an underrun, an RTF p95 of 1.
         """
         arguments = ["--preset", context.partition_key, "--store", store.root]
-        arguments += ["--loads", config.loads, *_sweep_options(config)]
+        arguments += [f"--loads={config.loads}", *_sweep_options(config)]
         arguments += ["--all-levels"] * (not config.until_failure)
         try:
             made = result_of(context, work.run(context, "load_test", arguments), "load_tests")
@@ -104,8 +104,8 @@ def load_test_assets(profile: Profile) -> list[Any]:
         short sweep. More streams in realtime are adopted, fewer rejected; with as many, TTFA,
         TTFS and RTF decide. What this device cannot run is tried, and said.
         """
-        arguments = ["--ladder", config.ladder, "--store", store.root]
-        arguments += [*_sweep_options(config), *(["--table", config.table] if config.table else [])]
+        arguments = [f"--ladder={config.ladder}", "--store", store.root, *_sweep_options(config)]
+        arguments += [f"--table={config.table}"] if config.table else []
         try:
             made = result_of(context, work.run(context, "ladder", arguments), "ladder")
             value = store.store().read_json(made["key"])
@@ -139,10 +139,11 @@ def ladder_metadata(value: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def _sweep_options(config: LoadTestConfig | LadderConfig) -> list[str]:
-    options = ["--levels", config.levels, "--seeds", config.seeds]
-    options += ["--lag-limit-ms", str(config.lag_limit_ms)]
+    # One word each: argparse takes a word that begins with a minus for another option.
+    options = [f"--levels={config.levels}", f"--seeds={config.seeds}"]
+    options += [f"--lag-limit-ms={config.lag_limit_ms}"]
     for name, value in (("--duration-s", config.duration_s), ("--warmup-s", config.warmup_s)):
-        options += [name, str(value)] if value is not None else []
+        options += [f"{name}={value}"] if value is not None else []
     return [*options, *["--allow-client-limit"] * config.allow_client_limit]
 
 

@@ -11,16 +11,19 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NoReturn
+from typing import IO, TYPE_CHECKING, NoReturn, TextIO
 
 import pyarrow.parquet as pq
 
 from speech_assets.bench.errors import BenchError
+from speech_assets.bench.headers import read_header
 from speech_assets.bench.options import APIS, FORMATS, MODES, BenchOptions
-from speech_assets.bench.progress import ProgressLine
+from speech_assets.bench.plain import plain_json
+from speech_assets.bench.progress import ProgressLine, silence
 from speech_assets.bench.report import report
 from speech_assets.bench.run import run_bench
 from speech_assets.bench.summary import command
+from speech_assets.bench.texts import read_texts
 from speech_assets.sentences import SENTENCES
 
 if TYPE_CHECKING:
@@ -40,6 +43,7 @@ configuration; 3 the client was the limit, the figures say nothing of the server
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Entry point of `speech-bench`."""
+    _open_standard_files()
     sys.exit(_main(argv))
 
 
@@ -49,14 +53,14 @@ def _main(argv: Sequence[str] | None) -> int:
         options = _options(arguments)
         _make_writable(arguments.out)
     except BenchError as error:
-        print(f"speech-bench: {error}", file=sys.stderr)
+        _say(f"speech-bench: {error}", sys.stderr)
         return EXIT_USAGE
     # A supervisor's wish to end is as good as Ctrl-C, also where a shell has left that ignored.
     interrupt = _Interrupt()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
     line = ProgressLine()
-    print(command(options), file=sys.stderr)
+    _say(command(options), sys.stderr)
     try:
         run = run_bench(options, progress=line, keep_interrupted=True)
     except KeyboardInterrupt:
@@ -65,15 +69,19 @@ def _main(argv: Sequence[str] | None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     line.clear()
+    is_written = True
     try:
         write(run, arguments.out)
     except OSError as error:
-        print(f"speech-bench: {arguments.out} was not written: {error}", file=sys.stderr)
-        return EXIT_USAGE
-    print(report(run))
-    print(f"{arguments.out / 'rows.parquet'}, {arguments.out / 'summary.json'}")
+        is_written = False
+        _say(f"speech-bench: {arguments.out} was not written: {error}", sys.stderr)
+    _say(report(run), sys.stdout)
+    if is_written:
+        _say(f"{arguments.out / 'rows.parquet'}, {arguments.out / 'summary.json'}", sys.stdout)
     for reason in run.summary["client"]["reasons"]:
-        print(f"speech-bench: client_was_the_limit: {reason}", file=sys.stderr)
+        _say(f"speech-bench: client_was_the_limit: {reason}", sys.stderr)
+    if not is_written:
+        return EXIT_USAGE
     if run.interrupted:
         return EXIT_INTERRUPTED
     if not run.valid:
@@ -81,45 +89,34 @@ def _main(argv: Sequence[str] | None) -> int:
     return EXIT_ERRORS if run.has_errors else EXIT_VALID
 
 
+def _open_standard_files() -> None:
+    """Give those that were closed (`2>&-`) a place: else the next file would get their number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
+def _say(words: str, output: TextIO | None) -> None:
+    """Print, if anybody is still there to read it: `speech-bench ... | head -1` is no error."""
+    if output is None:
+        return
+    try:
+        print(words, file=output, flush=True)
+    except UnicodeEncodeError:
+        _say(words.encode("ascii", "backslashreplace").decode(), output)
+    except OSError:
+        silence(output)
+
+
 def write(run: BenchRun, folder: Path) -> None:
     """Write rows.parquet, then summary.json, each whole or not at all."""
     with _whole(folder / "rows.parquet") as file:
         pq.write_table(run.rows, file)
     with _whole(folder / "summary.json") as file:
-        file.write(json.dumps(run.summary, indent=1).encode() + b"\n")
-
-
-def read_texts(path: Path) -> tuple[str, ...]:
-    """Texts of a file: one a line, or JSON lines with `text` (`.jsonl`). Blank lines are skipped.
-
-    Raises:
-        BenchError: it cannot be read, or has no text.
-    """
-    try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError) as error:
-        raise BenchError(f"--texts {path}: {error}") from error
-    texts: list[str] = []
-    for number, line in enumerate(lines, 1):
-        if not line:
-            continue
-        if path.suffix == ".jsonl":
-            line = _text_of(line, f"--texts {path}, line {number}")
-        texts.append(line)
-    if not texts:
-        raise BenchError(f"--texts {path} has no text; write one a line")
-    return tuple(texts)
-
-
-def _text_of(line: str, place: str) -> str:
-    try:
-        value = json.loads(line)
-    except ValueError as error:
-        raise BenchError(f"{place} is not JSON: {error}") from error
-    text = value.get("text") if isinstance(value, dict) else None
-    if not isinstance(text, str) or not text.strip():
-        raise BenchError(f'{place} has no "text"')
-    return text
+        summary = json.dumps(plain_json(run.summary), indent=1, allow_nan=False)
+        file.write(summary.encode() + b"\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -193,7 +190,7 @@ def _options(arguments: argparse.Namespace) -> BenchOptions:
         format=arguments.format,
         voice=arguments.voice,
         model=arguments.model,
-        headers=tuple(_header(text) for text in arguments.header),
+        headers=tuple(read_header(text, n) for n, text in enumerate(arguments.header, 1)),
         arrivals=arguments.arrivals,
         fresh_connections=arguments.fresh_connections,
         cancel_share=arguments.cancel_share,
@@ -208,14 +205,6 @@ def _levels(text: str) -> tuple[float, ...]:
         return tuple(float(level) for level in text.split(","))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not numbers, as in 1,2,4") from None
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, colon, value = text.partition(":")
-    is_plain = (name + value).isascii() and (name + value).isprintable()
-    if not colon or not name.strip() or not is_plain:
-        raise BenchError(f"--header {text!r} is not 'Name: value'")
-    return name.strip(), value.strip()
 
 
 def _make_writable(folder: Path) -> None:

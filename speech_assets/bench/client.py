@@ -44,8 +44,14 @@ def main() -> None:
     # Unbuffered: a thread that waits within a buffered read upsets the end of the interpreter.
     orders = open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)  # noqa: SIM115
     target = Target(**json.loads(orders.readline()))
+    process = _Process(target, orders, answers.write)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_Process(target, orders, answers.write).run())
+        try:
+            runner.run(process.run())
+        except Exception as error:
+            # What standard error has of it is long, and may be read by nobody.
+            process.tell_fault(error)
+            raise
 
 
 class _Process:
@@ -84,6 +90,10 @@ class _Process:
                 self._tell_rows(load, self._target.format)
             finally:
                 load.close()
+
+    def tell_fault(self, error: Exception) -> None:
+        """Say why there will be no more answers."""
+        self._tell({"event": "fault", "words": f"{type(error).__name__}: {error}"})
 
     def _at_once(self, order: str, start_s: float) -> None:
         """`finish` and `stop` of the part that began at `start_s` do not wait in line."""

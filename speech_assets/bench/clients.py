@@ -28,6 +28,7 @@ _END_WITHIN_S = 5.0
 _SILENT_S = 60.0
 _DECODED_WITHIN_S = 1_800.0
 _LOOK_EVERY_S = 0.1
+_MOST_OF_A_LOOK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class PartEnd:
     cut: int  # Requests in flight that were cancelled in the end, at `cut_s` (monotonic).
     cut_s: float
     unfinished: int  # Measured ones among them: the run was interrupted.
+    faults: Sequence[str] = ()  # Why the client, not the server, was the limit.
 
 
 class Clients:
@@ -78,16 +80,21 @@ class Clients:
         started: list[subprocess.Popen[bytes]] = []
         clients: Clients | None = None
         try:
-            for _ in range(count):
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "speech_assets.bench.client"],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    # Ctrl-C is for the coordinator, who says when it is time to end.
-                    start_new_session=True,
-                )
-                started.append(process)
-                _tell(process, asdict(target))
+            for index in range(count):
+                try:
+                    process = subprocess.Popen(
+                        [sys.executable, "-m", "speech_assets.bench.client"],
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                        # Ctrl-C is for the coordinator, who says when it is time to end.
+                        start_new_session=True,
+                    )
+                    started.append(process)
+                    _tell(process, asdict(target))
+                except OSError as error:
+                    raise ClientDiedError(
+                        f"client process {index} of {count} could not be started: {error}"
+                    ) from error
             clients = cls(started)
             clients._wait_until_ready()
             yield clients
@@ -123,8 +130,11 @@ class Clients:
         self._start_s = parts[0].start_s
         self._is_stopping = False
         self._facts, self._ends, self._complete = {}, {}, set()
-        for process, part in zip(self._processes, parts, strict=True):
-            _tell(process, {"order": "part", "part": asdict(part)})
+        for index, (process, part) in enumerate(zip(self._processes, parts, strict=True)):
+            try:
+                _tell(process, {"order": "part", "part": asdict(part)})
+            except OSError:
+                raise self._death(index) from None
         return self._hear(listen, finished)
 
     def stop(self) -> None:
@@ -139,15 +149,19 @@ class Clients:
     def _hear(
         self, listen: Callable[[int, dict[str, Any]], None], finished: Callable[[], None]
     ) -> list[PartEnd]:
-        heard_s = dict.fromkeys(range(self.count), max(time.monotonic(), self._start_s))
+        looked_s = time.monotonic()
+        silent_s = dict.fromkeys(range(self.count), min(0.0, looked_s - self._start_s))
         while len(self._ends) < self.count:
+            # Also while others tell: a lively process must not hide one that stands still. Time in
+            # which this process stood still itself is nobody's silence.
+            passed_s, looked_s = time.monotonic() - looked_s, time.monotonic()
+            self._look_for_silence(silent_s, min(passed_s, _MOST_OF_A_LOOK_S))
             try:
                 index, answer, data = self._answers.get(timeout=_LOOK_EVERY_S)
             except queue.Empty:
                 listen(0, {})
-                self._look_for_silence(heard_s)
                 continue
-            heard_s[index] = time.monotonic()
+            silent_s[index] = 0.0
             if answer is None:
                 raise self._death(index)
             event = answer.pop("event")
@@ -158,6 +172,8 @@ class Clients:
                 if len(self._complete) == self.count and not self._is_stopping:
                     self._at_once("finish")
                     finished()
+            elif event == "fault":
+                raise _fault(index, answer)
             elif event == "ended":
                 self._facts[index] = answer
             elif event == "rows":
@@ -165,10 +181,11 @@ class Clients:
                 self._ends[index] = PartEnd(table, **self._facts[index])
         return [self._ends[index] for index in range(self.count)]
 
-    def _look_for_silence(self, heard_s: dict[int, float]) -> None:
-        for index in set(heard_s) - set(self._ends):
+    def _look_for_silence(self, silent_s: dict[int, float], passed_s: float) -> None:
+        for index in set(silent_s) - set(self._ends):
+            silent_s[index] += passed_s
             limit_s = _DECODED_WITHIN_S if index in self._facts else _SILENT_S
-            if time.monotonic() - heard_s[index] > limit_s:
+            if silent_s[index] > limit_s:
                 raise ClientDiedError(
                     f"client process {index} has said nothing for {limit_s:g} s; is it stopped?"
                 )
@@ -192,12 +209,19 @@ class Clients:
                 continue
             if answer is None:
                 raise self._death(index)
+            if answer["event"] == "fault":
+                raise _fault(index, answer)
             ready.add(index)
 
     def _death(self, index: int) -> ClientDiedError:
+        # Its pipe is closed, so it has ended or is about to.
         code = self._processes[index].wait()
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         return ClientDiedError(f"client process {index} {how}; what it measured is lost")
+
+
+def _fault(index: int, answer: dict[str, Any]) -> ClientDiedError:
+    return ClientDiedError(f"client process {index} cannot go on: {answer['words']}")
 
 
 def _tell(process: subprocess.Popen[bytes], order: dict[str, Any]) -> None:

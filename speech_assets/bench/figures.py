@@ -113,10 +113,11 @@ def in_flight_at(rows: Sequence[Mapping[str, Any]], at_s: float) -> int:
 
 
 def _in_flight_mean(rows: Sequence[Mapping[str, Any]], warmup_s: float, window_s: float) -> float:
-    """Requests in flight, averaged over the window; those that failed are not known to the end."""
+    """Requests in flight, averaged over the window."""
     busy_s = 0.0
     for row in rows:
-        if (end_s := _end_s(row)) is not None:
+        end_s = row["ended_s"] if row["ended_s"] is not None else _end_s(row)
+        if end_s is not None:
             begin_s = row["dispatched_s"]
             busy_s += max(0.0, min(end_s, warmup_s + window_s) - max(begin_s, warmup_s))
     return busy_s / window_s

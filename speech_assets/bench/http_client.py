@@ -13,6 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
+from speech_assets.bench.address import shown
+from speech_assets.bench.exchange import LONGEST_ERROR
+from speech_assets.bench.plain import plain_words
+
 if TYPE_CHECKING:
     from types import SimpleNamespace
 
@@ -28,6 +32,8 @@ CONNECT_WITHIN_S = 10.0
 KEEP_IDLE_S = 4.0
 # An answer that never ends, though bytes keep coming, is given up after so many timeouts.
 LONGEST_TIMEOUTS = 5
+_WORDS_WITHIN_S = 2.0  # Of an answer that is no audio: its words are of use, but not awaited long.
+_REUSED = " (the connection was used again: it may have been closed just then)"
 _OK = 200
 _TOO_MANY = 429
 
@@ -85,8 +91,9 @@ class HttpClient:
                     if not cancel.expired():
                         _name(exchange, error, self._target.timeout_s)
         except TimeoutError:
-            exchange.cancelled_s = time.monotonic()
-            exchange.failed("cancelled", "cancelled by this client, as planned")
+            if exchange.outcome == "ok":  # Else its status has already said what it is.
+                exchange.cancelled_s = time.monotonic()
+                exchange.failed("cancelled", "cancelled by this client, as planned")
 
     async def close(self) -> None:
         """Close all connections."""
@@ -100,48 +107,70 @@ class HttpClient:
             trace_request_ctx=exchange,
             allow_redirects=False,
         ) as response:
+            headers = response.headers
             exchange.status = response.status
-            exchange.content_type = response.headers.get("content-type", "")
-            exchange.finish_reason = response.headers.get("x-finish-reason")
+            exchange.content_type = headers.get("content-type", "")
+            exchange.content_encoding = headers.get("content-encoding", "")
+            if (reason := headers.get("x-finish-reason")) is not None:
+                exchange.finish_reason = plain_words(reason)
             if response.status != _OK:
-                words = (await response.content.read(2_000)).decode(errors="replace")
-                outcome = "refused" if response.status == _TOO_MANY else "http_error"
-                exchange.failed(outcome, f"{response.status}: {words}")
-                # The rest of a long page is not waited for.
-                if not response.content.at_eof():
-                    response.close()
+                await _refused(response, exchange)
                 return
             while data := await response.content.readany():
                 exchange.arrivals.append((time.monotonic(), data))
 
 
+async def _refused(response: aiohttp.ClientResponse, exchange: Exchange) -> None:
+    """Keep what another status says: the status is the outcome, also where no words follow."""
+    outcome = "refused" if response.status == _TOO_MANY else "http_error"
+    place = shown(response.headers.get("location", ""))
+    to = f" to {place}" if place else ""
+    exchange.failed(outcome, f"{response.status}{to}")
+    words = b""
+    try:
+        async with asyncio.timeout(_WORDS_WITHIN_S):
+            while len(words) < LONGEST_ERROR and (data := await response.content.readany()):
+                words += data
+    except (aiohttp.ClientError, OSError):  # A TimeoutError is one.
+        response.close()
+    text = words[:LONGEST_ERROR].decode(errors="replace")
+    exchange.failed(outcome, f"{response.status}{to}: {text or 'no words'}")
+    # The rest of a long page is not waited for.
+    if not response.content.at_eof():
+        response.close()
+
+
 def _name(exchange: Exchange, error: Exception, timeout_s: float) -> None:
     """Give a failed request the name of its failure."""
     words = str(error) or type(error).__name__
-    got = sum(len(data) for _, data in exchange.arrivals)
+    got = exchange.received
+    reused = "" if exchange.connect_ms is not None else _REUSED
     if isinstance(error, aiohttp.ClientConnectorError):
         place = f"{error.host}:{error.port}"
-        exchange.failed("connect_error", f"no connection to {place}: {error.os_error}")
+        exchange.not_connected(error.os_error, f"no connection to {place}: {error.os_error}")
     elif isinstance(error, aiohttp.ConnectionTimeoutError):
         exchange.failed("connect_error", words)
-    elif isinstance(error, aiohttp.ServerTimeoutError) and exchange.status is not None:
+    elif isinstance(error, aiohttp.ServerTimeoutError) and got:
         exchange.failed("stalled", f"nothing for {timeout_s:g} s after {got} bytes")
     elif isinstance(error, aiohttp.ServerTimeoutError):
-        exchange.failed("timeout", f"no answer within {timeout_s:g} s")
+        what = "answer" if exchange.status is None else "audio after the headers"
+        exchange.failed("timeout", f"no {what} within {timeout_s:g} s")
     elif isinstance(error, TimeoutError):
         whole_s = LONGEST_TIMEOUTS * timeout_s
         exchange.failed("timeout", f"no end within {whole_s:g} s, {got} bytes so far")
     elif isinstance(error, aiohttp.ClientPayloadError) and "Length" in words:
         exchange.failed("truncated", f"the answer is shorter than its content-length: {got} bytes")
-    elif isinstance(error, aiohttp.ClientPayloadError | aiohttp.ClientOSError):
-        exchange.failed("disconnected", f"the connection broke after {got} bytes, before the end")
     elif isinstance(error, aiohttp.ServerDisconnectedError):
-        exchange.failed("disconnected", "the server closed the connection without an answer")
-    elif isinstance(error, aiohttp.ClientError):
-        # What is not HTTP.
-        exchange.failed("garbage", f"{type(error).__name__}: {words}")
+        exchange.failed(
+            "disconnected", f"the server closed the connection without an answer{reused}"
+        )
+    elif isinstance(error, aiohttp.ClientPayloadError | aiohttp.ClientOSError):
+        exchange.failed(
+            "disconnected", f"the connection broke after {got} bytes, before the end{reused}"
+        )
     else:
-        raise error
+        # What is not HTTP, or what no library has thought of.
+        exchange.failed("garbage", f"{type(error).__name__}: {words}")
 
 
 async def _connecting(_: aiohttp.ClientSession, context: SimpleNamespace, __: Any) -> None:

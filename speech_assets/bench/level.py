@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from speech_assets.bench.figures import level_figures
 from speech_assets.bench.rows import failed
-from speech_assets.bench.verdict import failures
+from speech_assets.bench.verdict import failures, missing_streams
 from speech_assets.results.result import Figure
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def summarize(
     mode: Mode,
     *,
     offered: int | None,
+    streams: int | None,
     warmup_s: float,
     window_s: float,
     was_restarted: bool,
@@ -69,7 +70,11 @@ def summarize(
     more_figures: Mapping[str, Figure],
     more_failures: Sequence[str],
 ) -> LevelSummary:
-    """Judge a level by its rows. `offered` None: a closed loop offers what it starts."""
+    """Judge a level by its rows. `offered` None: a closed loop offers what it starts.
+
+    `streams` is how many of a closed loop are to be in flight all the time; None where that is not
+    to be judged.
+    """
     measured = [row for row in rows if not row["warmup"]]
     outcomes = collections.Counter(str(row["outcome"]) for row in measured)
     dropped = outcomes["dropped"]
@@ -80,6 +85,8 @@ def summarize(
         *more_failures,
         *failures(rows, mode, offered, warmup_s, window_s, was_restarted=was_restarted),
     ]
+    if streams is not None and not found:
+        found += missing_streams(figures["in_flight_mean"].value, streams)
     return LevelSummary(
         level=level,
         mode=mode,

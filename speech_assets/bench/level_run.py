@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from speech_assets.bench.level import LevelSummary, summarize
+from speech_assets.bench.options import MOST_STREAMS
 from speech_assets.bench.part import Part
 from speech_assets.bench.rows import table
-from speech_assets.bench.server_facts import changes, was_restarted
+from speech_assets.bench.server_facts import was_restarted
 from speech_assets.bench.watch import Watch
 from speech_assets.results.result import Figure
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from speech_assets.bench.clients import Clients, PartEnd
     from speech_assets.bench.options import BenchOptions
     from speech_assets.bench.progress import Progress
-    from speech_assets.bench.server_facts import ServerFacts, ServerProbe
+    from speech_assets.bench.server_facts import ServerFacts
+    from speech_assets.bench.server_probe import ServerProbe
 
 # From the order to the start, so that all processes have it by then.
 _AHEAD_S = 0.3
@@ -85,9 +87,11 @@ class LevelRun:
         self, part: Part, watch: Watch | None, ends: list[PartEnd], before: ServerFacts
     ) -> LevelDone:
         options = self._options
-        metrics = changes(watch.metrics_before, watch.metrics_after) if watch else None
         is_hopeless = watch is None or bool(watch.gave_up)
-        is_whole = not (is_hopeless or self._was_interrupted)
+        is_whole = not (is_hopeless or self._was_interrupted or any(end.faults for end in ends))
+        window_s = part.duration_s
+        if not is_whole:
+            window_s = min(max(time.monotonic() - part.measure_s, 1e-3), window_s)
         if watch is not None and watch.gave_up:
             self._failures.append(watch.gave_up)
         if self._was_interrupted:
@@ -97,18 +101,16 @@ class LevelRun:
             freed_ms = (watch.freed_s - max(end.cut_s for end in ends if end.cut)) * 1e3
             if freed_ms > 0:  # Else the server was idle before the last of them reached it.
                 self._figures["cancel_to_free_ms"] = Figure(freed_ms, "ms", cut)
-        window_s = part.duration_s
-        if not is_whole:
-            window_s = min(max(time.monotonic() - part.measure_s, 1e-3), window_s)
         summarized = summarize(
             self._rows,
             self._level,
             options.mode,
             offered=part.offered() if part.load == "open" and is_whole else None,
+            streams=part.streams if part.load == "closed" and is_whole else None,
             warmup_s=part.measure_s - self._base_s,
             window_s=window_s,
             was_restarted=was_restarted(before, self._probe.facts()),
-            server_metrics=metrics,
+            server_metrics=watch.metrics_changes() if watch else None,
             more_figures=self._figures,
             more_failures=self._failures,
         )
@@ -137,6 +139,12 @@ class LevelRun:
         audio_s = sum(row["audio_s"] for row in fine) / len(fine)
         ttfa_s = sum(row["ttfa_ms"] for row in fine) / len(fine) / 1e3
         rate = self._level / (audio_s + ttfa_s)
+        if rate > MOST_STREAMS:
+            self._failures.append(
+                f"{self._level:g} listeners of {audio_s:.3f} s would make {rate:,.0f} requests "
+                f"a second, and {MOST_STREAMS:,} are the most; ask for longer texts"
+            )
+            return None
         self._figures |= {
             "estimated_audio_s": Figure(audio_s, "s", len(fine)),
             "estimated_ttfa_ms": Figure(ttfa_s * 1e3, "ms", len(fine)),
@@ -202,7 +210,7 @@ class LevelRun:
                     "process": process,
                     "warmup": is_warmup or began_s < part.measure_s,
                 }
-                for name in ("planned_s", "dispatched_s"):
+                for name in ("planned_s", "dispatched_s", "ended_s"):
                     if row[name] is not None:
                         row[name] -= self._base_s
                 self._rows.append(row)

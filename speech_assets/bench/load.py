@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import pickle
-import tempfile
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,6 +11,7 @@ from speech_assets.bench.exchange import FINE, Exchange
 from speech_assets.bench.lag import LagMeter, sleep_until
 from speech_assets.bench.percentile import nearest_rank
 from speech_assets.bench.schedule import plan
+from speech_assets.bench.spool import Spool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -38,18 +37,20 @@ class Client(Protocol):
 class Load:
     """Runs one part.
 
-    Exchanges are kept in a file without a name until the load has ended: decoding them meanwhile
-    would make the client late, and memory is not enough for minutes of hundreds of streams.
+    Exchanges are kept in a file until the load has ended: decoding them meanwhile would make the
+    client late, and memory is not enough for minutes of hundreds of streams.
     """
 
     def __init__(self, part: Part, client: Client, tell: Callable[[dict[str, Any]], None]) -> None:
         self._part = part
         self._client = client
         self._tell = tell
-        self._due = part.due() if part.load == "open" else []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._spool = tempfile.TemporaryFile()  # noqa: SIM115 closed by `close`
+        self._spool = Spool()
+        self._faults: list[str] = []
         self._started = 0
+        self._in_flight = 0
+        self._recorded_in_flight = 0
         self._measured = 0
         self._measured_in_flight = 0
         self._done = 0
@@ -95,7 +96,7 @@ class Load:
             if not self._stop.is_set():
                 await _first(self._finish, self._stop)
             teller.cancel()
-            cut = len(self._tasks)
+            cut = self._in_flight
             cancelled_s = time.monotonic()
             for task in self._tasks:
                 task.cancel()
@@ -112,16 +113,12 @@ class Load:
             "cut": cut,
             "cut_s": cancelled_s,
             "unfinished": self._measured_in_flight,
+            "faults": self._faults,
         }
 
     def exchanges(self) -> Iterator[Exchange]:
         """What was recorded, in order of its end."""
-        self._spool.seek(0)
-        while True:
-            try:
-                yield pickle.load(self._spool)
-            except EOFError:
-                return
+        return self._spool.exchanges()
 
     def close(self) -> None:
         """Drop what was recorded."""
@@ -138,7 +135,11 @@ class Load:
                 pass
 
     def _is_complete(self) -> bool:
-        return not self._measured_in_flight and self._measured >= self._part.least
+        """Whether all that began before the window's end has ended, the warm-up's requests too.
+
+        One of these that hangs takes a stream from the load through all of the window.
+        """
+        return not self._recorded_in_flight and self._measured >= self._part.least
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -170,7 +171,7 @@ class Load:
     async def _arrivals(self) -> None:
         """An open load: each request is sent when it is due, whatever is outstanding."""
         part = self._part
-        for number, due_s in self._due:
+        for number, due_s in part.due():
             await sleep_until(due_s)
             self._started += 1
             # This task is one of them.
@@ -205,21 +206,45 @@ class Load:
         is_recorded = is_measured or began_s < part.measure_s
         self._measured += is_measured
         self._measured_in_flight += is_measured
-        await self._client.speak(planned, exchange)
+        self._recorded_in_flight += is_recorded
+        self._in_flight += 1
+        try:
+            await self._client.speak(planned, exchange)
+        # One request's surprise is its own end, not that of all the others.
+        except Exception as error:
+            exchange.failed("garbage", f"{type(error).__name__}: {error}")
         # Not in a `finally`: one that is cut off has not ended.
+        exchange.ended_s = time.monotonic()
+        self._in_flight -= 1
         self._measured_in_flight -= is_measured
+        self._recorded_in_flight -= is_recorded
         if is_recorded:
             self._keep(exchange)
         return exchange
 
     def _keep(self, exchange: Exchange) -> None:
-        pickle.dump(exchange, self._spool, pickle.HIGHEST_PROTOCOL)
+        if exchange.client_limit:
+            self._fault(f"it ran out of what it needs to connect ({exchange.client_limit})")
+        try:
+            self._spool.keep(exchange)
+        except OSError as error:
+            self._fault(
+                f"its temporary file in {self._spool.folder} cannot grow ({error.strerror}); "
+                "free that disk, or name another folder in TMPDIR"
+            )
+            self._stop.set()
+            return
         self._done += 1
         if exchange.outcome not in FINE:
             self._failed += 1
             self._last_error = f"{exchange.outcome}: {exchange.error}"
         if exchange.arrivals and exchange.sent_s is not None:
             self._first_bytes_ms.append((exchange.arrivals[0][0] - exchange.sent_s) * 1e3)
+
+    def _fault(self, words: str) -> None:
+        """Note why this client, not the server, was the limit."""
+        if words not in self._faults:
+            self._faults.append(words)
 
     async def _tell_often(self) -> None:
         while True:
@@ -228,7 +253,7 @@ class Load:
             self._tell(
                 {
                     "event": "progress",
-                    "in_flight": len(self._tasks) - (self._part.load == "open"),
+                    "in_flight": self._in_flight,
                     "done": self._done,
                     "failed": self._failed,
                     "last_error": self._last_error,

@@ -19,9 +19,34 @@ _FULL_SCALE = 32_768.0
 
 
 def onset(samples: NDArray[np.int16], rate_hz: int) -> int | None:
-    """The first sample of the first 10 ms above -40 dBFS (RMS), on a grid of 10 ms."""
+    """The first sample of the first 10 ms above -40 dBFS (RMS), on a grid of 10 ms.
+
+    The mean of all samples is taken off first: a constant is not heard.
+    """
     loud = np.flatnonzero(_levels(samples, rate_hz) > AUDIBLE_DBFS)
     return int(loud[0]) * _block(rate_hz) if len(loud) else None
+
+
+def is_audible(samples: NDArray[np.int16], rate_hz: int) -> bool:
+    """Whether any 10 ms are above -40 dBFS without their own mean, or the second detector hears.
+
+    Steps from one constant to another pass `onset`; nobody hears them as speech.
+    """
+    block = _block(rate_hz)
+    count = len(samples) // block
+    blocks = samples[: count * block].reshape(count, block)
+    is_loud = blocks.std(1, dtype=np.float64) > _FULL_SCALE * 10 ** (AUDIBLE_DBFS / 20)
+    return bool(is_loud.any()) or second_onset(samples, rate_hz) is not None
+
+
+def first_loud(samples: NDArray[np.int16], at: int, window: int, dbfs: float) -> int:
+    """The first of `window` samples from `at` on that is as loud as `dbfs`, without their mean.
+
+    `at` where none is.
+    """
+    part = samples[at : at + window].astype(np.float64)
+    loud = np.flatnonzero(np.abs(part - part.mean()) >= _FULL_SCALE * 10 ** (dbfs / 20))
+    return at + int(loud[0]) if len(loud) else at
 
 
 def second_onset(samples: NDArray[np.int16], rate_hz: int) -> int | None:
@@ -63,9 +88,9 @@ def _block(rate_hz: int) -> int:
 
 
 def _levels(samples: NDArray[np.int16], rate_hz: int) -> NDArray[np.float64]:
-    """dBFS (RMS) of each whole 10 ms block."""
+    """dBFS (RMS) of each whole 10 ms block, without the mean of all samples."""
     block = _block(rate_hz)
     count = len(samples) // block
-    blocks = samples[: count * block].reshape(count, block)
+    blocks = samples[: count * block].reshape(count, block) - (samples.mean() if count else 0.0)
     with np.errstate(divide="ignore"):
-        return 10 * np.log10(np.square(blocks, dtype=np.float64).mean(1) / _FULL_SCALE**2)
+        return 10 * np.log10(np.square(blocks).mean(1) / _FULL_SCALE**2)

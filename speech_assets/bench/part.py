@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from speech_assets.bench.schedule import arrivals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,8 +18,9 @@ class Part:
     """A load that begins at `start_s` of the monotonic clock, which all processes share.
 
     Requests that begin in `warmup_s` are warm-up, those in the `duration_s` after it are measured.
-    Load goes on until all measured requests of all processes have ended: none of them ends its
-    life in a server that has less to do. What is then in flight is cancelled and not recorded.
+    Load goes on until all of these, of all processes, have ended: none of them ends its life in a
+    server that has less to do, and one that hangs is not forgotten. What is then in flight began
+    later; it is cancelled and not recorded.
 
     `closed`: `streams` requests in flight. `open`: every `processes`-th arrival of one schedule,
     from the `process`-th on. `least` requests are measured even if they begin later than that: a
@@ -49,13 +54,11 @@ class Part:
         """When it ends."""
         return self.measure_s + self.duration_s
 
-    def due(self) -> list[tuple[int, float]]:
+    def due(self) -> Iterator[tuple[int, float]]:
         """Request and time (monotonic) of each arrival of this process' share of an open load."""
-        all_of_them = arrivals(self.arrivals, self.rate, self.seed, self.until_s)
-        return [
-            (self.first_request + n, self.start_s + all_of_them[n])
-            for n in range(self.process, len(all_of_them), self.processes)
-        ]
+        all_of_them = enumerate(arrivals(self.arrivals, self.rate, self.seed, self.until_s))
+        for n, at_s in itertools.islice(all_of_them, self.process, None, self.processes):
+            yield self.first_request + n, self.start_s + at_s
 
     def offered(self) -> int:
         """How many arrivals of all processes an open load has while it is measured."""

@@ -29,6 +29,15 @@ class Playback:
         chunk = bisect_right(self.first_samples, sample) - 1
         return self.starts_ms[chunk] + (sample - self.first_samples[chunk]) / self.rate_hz * 1e3
 
+    def audible_ms(self, sample: int, loud: int) -> float:
+        """When sound that begins at `sample` is heard, if sample number `loud` is what is heard.
+
+        That is not before the chunk that `loud` came with: a window of silence that ends in speech
+        may begin in the chunk before.
+        """
+        chunk = bisect_right(self.first_samples, loud) - 1
+        return max(self.heard_ms(sample), self.starts_ms[chunk])
+
     def underruns_above(self, limit_ms: float) -> int:
         """Silences longer than `limit_ms`."""
         return sum(silence > limit_ms for silence in self.underruns_ms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from dataclasses import dataclass
@@ -40,9 +41,9 @@ class Progress:
 class ProgressLine:
     """Writes progress: one line that is written over on a terminal, some lines elsewhere."""
 
-    def __init__(self, output: TextIO = sys.stderr) -> None:
+    def __init__(self, output: TextIO | None = sys.stderr) -> None:
         self._output = output
-        self._is_terminal = output.isatty()
+        self._is_terminal = output is not None and output.isatty()
         self._width = 0
         self._next_s = 0.0
         self._shown: tuple[float, Phase] | None = None
@@ -51,17 +52,38 @@ class ProgressLine:
         """Show it."""
         line = progress.line
         if self._is_terminal:
-            self._output.write("\r" + line[:160].ljust(self._width))
+            self._write("\r" + line[:160].ljust(self._width))
             self._width = len(line[:160])
         elif time.monotonic() >= self._next_s or self._shown != (progress.level, progress.phase):
             self._next_s = time.monotonic() + _LINE_EVERY_S
-            self._output.write(line + "\n")
+            self._write(line + "\n")
         self._shown = (progress.level, progress.phase)
-        self._output.flush()
 
     def clear(self) -> None:
         """Leave the terminal's line empty for what comes next."""
         if self._is_terminal and self._width:
-            self._output.write("\r" + " " * self._width + "\r")
-            self._output.flush()
+            self._write("\r" + " " * self._width + "\r")
             self._width = 0
+
+    def _write(self, words: str) -> None:
+        """Write, if anybody is there to read: a run does not end for want of an audience."""
+        if self._output is None:
+            return
+        try:
+            self._output.write(words)
+            self._output.flush()
+        except OSError:
+            silence(self._output)
+            self._output = None
+        except ValueError:  # Closed, or an encoding without some letter of the server's words.
+            self._output = None
+
+
+def silence(output: TextIO) -> None:
+    """Send what is still written to `output` nowhere: else the interpreter's end would fail."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, output.fileno())
+        os.close(nowhere)
+    except (OSError, ValueError):
+        return

@@ -21,9 +21,12 @@ _COLUMNS = (
 
 
 def report(run: BenchRun) -> str:
-    """A table of the levels in plain text (times in ms), then what each level failed by."""
-    heads = [run.summary["mode"], "passed", "ok", "failed", *(name for name, _, _ in _COLUMNS)]
-    cells = [heads, *(_cells(level) for level in run.levels)]
+    """A table of the levels in plain text (times in ms), then what each level failed by.
+
+    `n ok` is how many requests its figures are of.
+    """
+    heads = [run.summary["mode"], "passed", "n ok", "failed", *(name for name, _, _ in _COLUMNS)]
+    cells = [heads, *(_cells(level, is_valid=run.valid) for level in run.levels)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(heads))]
     lines = [
         "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
@@ -32,15 +35,18 @@ def report(run: BenchRun) -> str:
     lines += [
         f"level {level.level:g}: {failure}" for level in run.levels for failure in level.failures
     ]
+    if not run.valid:
+        lines.append("invalid: the client was the limit; these figures say nothing of the server")
     if run.interrupted:
         lines.append("interrupted: these are the requests that had ended")
     return "\n".join(lines)
 
 
-def _cells(level: LevelSummary) -> list[str]:
+def _cells(level: LevelSummary, *, is_valid: bool) -> list[str]:
+    passed = "yes" if level.passed else "no"
     return [
         f"{level.level:g}",
-        "yes" if level.passed else "no",
+        passed if is_valid else "invalid",
         str(level.completed),
         str(level.failed),
         *(

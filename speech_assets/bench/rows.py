@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from speech_assets.bench.audio import decode
 from speech_assets.bench.exchange import FINE
-from speech_assets.bench.onset import first_sentence_end, onset, second_onset
+from speech_assets.bench.onset import (
+    AUDIBLE_DBFS,
+    BLOCK_S,
+    SECOND_DBFS,
+    SECOND_WINDOW_S,
+    first_loud,
+    first_sentence_end,
+    is_audible,
+    onset,
+    second_onset,
+)
 from speech_assets.bench.player import play
 
 if TYPE_CHECKING:
@@ -35,6 +46,7 @@ SCHEMA = pa.schema(
         # Seconds from the level's start; a closed loop plans nothing.
         ("planned_s", pa.float64()),
         ("dispatched_s", pa.float64()),
+        ("ended_s", pa.float64()),
         # From when it was due to its dispatch; from there to clock zero (connecting included).
         ("lag_ms", pa.float64()),
         ("sent_ms", pa.float64()),
@@ -67,7 +79,8 @@ SCHEMA = pa.schema(
         ("chunk_samples", pa.list_(pa.int64())),
     ]
 )
-_TEXT_TYPES = ("text/", "application/json", "application/xml")
+# Types of what is certainly no audio, `application/problem+json` and the like among them.
+_NO_AUDIO = re.compile(r"(text|image|multipart|message)/|[^;]*(json|xml|javascript)\b")
 HALF_SECOND_S = 0.5
 
 
@@ -76,6 +89,16 @@ def row(exchange: Exchange, kind: Format) -> dict[str, Any]:
 
     Its times of day are still those of the monotonic clock.
     """
+    try:
+        return _row(exchange, kind)
+    # What a decoder makes of hostile bytes is one request's garbage, not the end of all rows.
+    except Exception as error:
+        exchange.failed("garbage", f"it cannot be decoded: {type(error).__name__}: {error}")
+        received, exchange.arrivals = exchange.received, []
+        return {**_row(exchange, kind), "bytes": received}
+
+
+def _row(exchange: Exchange, kind: Format) -> dict[str, Any]:
     pieces = [data for _, data in exchange.arrivals]
     audio = decode(kind, pieces) if pieces else None
     _judge(exchange, audio)
@@ -86,6 +109,7 @@ def row(exchange: Exchange, kind: Format) -> dict[str, Any]:
         "seed": exchange.seed,
         "planned_s": exchange.planned_s,
         "dispatched_s": exchange.dispatched_s,
+        "ended_s": exchange.ended_s,
         "connect_ms": exchange.connect_ms,
         "status": exchange.status,
         "outcome": exchange.outcome,
@@ -125,18 +149,20 @@ def _judge(exchange: Exchange, audio: Audio | None) -> None:
         return
     if exchange.outcome != "ok":
         return
-    if exchange.content_type.startswith(_TEXT_TYPES):
+    if _NO_AUDIO.match(exchange.content_type.strip().lower()):
         exchange.failed(
             "garbage", f"the answer is {exchange.content_type}: {exchange.body[:200]!r}"
+        )
+    elif exchange.content_encoding.strip().lower() not in ("", "identity"):
+        exchange.failed(
+            "garbage",
+            f"the audio is packed as {exchange.content_encoding}, which was not asked for",
         )
     elif audio is None:
         exchange.failed("silent", "the answer has no audio at all")
     elif audio.problem:
         exchange.failed(*audio.problem)
-    elif (
-        onset(audio.samples, audio.rate_hz) is None
-        and second_onset(audio.samples, audio.rate_hz) is None
-    ):
+    elif not is_audible(audio.samples, audio.rate_hz):
         exchange.failed("silent", f"nothing can be heard in {audio.seconds:.2f} s of audio")
 
 
@@ -167,13 +193,17 @@ def _heard(audio: Audio, at_ms: Sequence[float]) -> dict[str, Any]:
         later_s = sum(counts[1:]) / audio.rate_hz
         found["xrt"] = later_s / ((times[-1] - times[0]) / 1e3)
     if (first := onset(audio.samples, audio.rate_hz)) is not None:
-        found["ttfs_ms"] = playback.heard_ms(first)
+        block = round(audio.rate_hz * BLOCK_S)
+        loud = first_loud(audio.samples, first, block, AUDIBLE_DBFS)
+        found["ttfs_ms"] = playback.audible_ms(first, loud)
         found["underruns_in_speech"] = playback.underruns_after(first)
         found["leading_silence_ms"] = first / audio.rate_hz * 1e3
         end = first_sentence_end(audio.samples, audio.rate_hz)
         found["first_sentence_ms"] = _arrived(chunks, end)
     if (second := second_onset(audio.samples, audio.rate_hz)) is not None:
-        found["ttfs_45_ms"] = playback.heard_ms(second)
+        window = round(audio.rate_hz * SECOND_WINDOW_S)
+        loud = first_loud(audio.samples, second, window, SECOND_DBFS)
+        found["ttfs_45_ms"] = playback.audible_ms(second, loud)
     return found
 
 

@@ -11,7 +11,7 @@ from speech_assets.bench.clients import Clients
 from speech_assets.bench.errors import ClientDiedError
 from speech_assets.bench.level_run import LevelRun
 from speech_assets.bench.rows import SCHEMA, failed
-from speech_assets.bench.server_facts import ServerProbe
+from speech_assets.bench.server_probe import ServerProbe
 from speech_assets.bench.summary import ClientHealth, RunFacts, summary
 from speech_assets.bench.target import Target
 from speech_assets.results.provenance import utc_now
@@ -84,9 +84,10 @@ class _Sweep:
 
     def run(self, after_level: Callable[[LevelSummary], bool] | None) -> None:
         options = self._options
-        with ServerProbe(options.base_url, dict(options.headers)) as probe:
+        with ServerProbe(options.base_url, options.all_headers, options.address.query) as probe:
             facts = probe.facts()
-            self.facts.config, self.facts.metrics_before = facts.config, facts.metrics
+            self.facts.config = facts.config
+            self.facts.metrics_before = facts.metrics.values if facts.metrics else None
             with Clients.running(self._target(facts), options.client_processes) as clients:
                 for level in options.levels:
                     done = LevelRun(options, level, clients, probe, self._progress).run()
@@ -96,9 +97,10 @@ class _Sweep:
                     if done.was_interrupted:
                         raise KeyboardInterrupt
                     goes_on = after_level is None or after_level(done.summary)
-                    if not goes_on or done.is_hopeless:
+                    if not goes_on or done.is_hopeless or any(end.faults for end in done.ends):
                         break
-            self.facts.metrics_after = probe.metrics()
+            metrics = probe.metrics().result()
+            self.facts.metrics_after = metrics.values if metrics else None
 
     def result(self) -> BenchRun:
         rows = pa.concat_tables(self._tables) if self._tables else SCHEMA.empty_table()
@@ -118,7 +120,7 @@ class _Sweep:
             texts=options.texts,
             voice=options.voice,
             model=options.model,
-            headers=dict(options.headers),
+            headers=options.all_headers,
             fresh_connections=options.fresh_connections,
             timeout_s=options.timeout_s,
         )

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import random
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # When a client that cancels does so: before the first audio as well as in the middle of speech.
 CANCEL_S = (0.01, 2.0)
@@ -21,7 +26,7 @@ class Plan:
     cancel_after_s: float | None
 
 
-def arrivals(kind: str, rate: float, seed: int, until_s: float) -> list[float]:
+def arrivals(kind: str, rate: float, seed: int, until_s: float) -> Iterator[float]:
     """Absolute times (s, ascending, below `until_s`) of an open load of `rate` requests a second.
 
     `constant`: the n-th is due at n / rate. `poisson`: exponential times between arrivals.
@@ -30,17 +35,15 @@ def arrivals(kind: str, rate: float, seed: int, until_s: float) -> list[float]:
     """
     draw = random.Random(seed)
     if kind == "constant":
-        count = int(until_s * rate) + 1
-        return [at for at in (n / rate for n in range(count)) if at < until_s]
+        yield from itertools.takewhile(
+            lambda at: at < until_s, (n / rate for n in itertools.count())
+        )
+        return
     cv = float(kind.partition(":")[2] or 1)
     shape, scale = 1 / cv**2, cv**2 / rate
-    times: list[float] = []
     at = 0.0
-    while True:
-        at += draw.gammavariate(shape, scale)
-        if at >= until_s:
-            return times
-        times.append(at)
+    while (at := at + draw.gammavariate(shape, scale)) < until_s:
+        yield at
 
 
 def plan(request: int, texts: int, seed: int, cancel_share: float) -> Plan:

@@ -41,6 +41,9 @@ class ClientHealth:
     def look(self, level: float, ends: Sequence[PartEnd], rows: pa.Table) -> None:
         """Take in one level."""
         for process, end in enumerate(ends):
+            self.reasons += [
+                f"level {level:g}: client process {process}: {fault}" for fault in end.faults
+            ]
             self._worst("cpu_share_max", end.cpu_share)
             if end.cpu_share > MOST_CPU:
                 share = f"{end.cpu_share:.0%} of a core (at most {MOST_CPU:.0%})"
@@ -104,7 +107,7 @@ def summary(
         "schema_version": SCHEMA_VERSION,
         "command": command(options),
         "started_at": facts.started_at,
-        "url": options.url,
+        "url": options.shown_url,
         "api": options.api,
         "mode": options.mode,
         "format": options.format,
@@ -130,7 +133,7 @@ def command(options: BenchOptions) -> str:
     """The command line that asks for the same, its own texts and headers' values left out."""
     levels = ",".join(f"{level:g}" for level in options.levels)
     words = [
-        *("speech-bench", "--url", options.url, "--api", options.api, "--mode", options.mode),
+        *("speech-bench", "--url", options.shown_url, "--api", options.api, "--mode", options.mode),
         *(_LEVELS_OPTION[options.mode], levels),
         *("--duration-s", f"{options.duration_s:g}", "--warmup-s", f"{options.warmup_s:g}"),
         *("--seed", str(options.seed), "--processes", str(options.client_processes)),

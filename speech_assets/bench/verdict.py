@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 TOLERANCE = 0.02  # Of offered requests that may be missing from those that ended in the window.
 REALTIME_RTF = 1.0
+# What the client itself needs between two requests is in this, and no stream of a small load.
+_MISSING_STREAMS, _MISSING_SHARE = 0.5, 0.1
 
 
 def failures(
@@ -32,8 +34,9 @@ def failures(
     """The conditions that a level does not meet; empty when it passes.
 
     All that was offered has started, none was dropped; all is complete and audible, as long as the
-    server says; no underrun; in a closed loop RTF p95 below 1, in an open one as much ends as
-    begins; the server is still the same process.
+    server says, and nothing from before the window failed within it or later; no underrun; in a
+    closed loop RTF p95 below 1, in an open one as much ends as begins; the server is still the
+    same process.
     """
     measured = [row for row in rows if not row["warmup"]]
     outcomes = collections.Counter(row["outcome"] for row in measured)
@@ -47,6 +50,7 @@ def failures(
         if failed(outcome):
             words = next(row["error"] for row in measured if row["outcome"] == outcome)
             found.append(f"{count} of {len(measured)} requests: {outcome} ({words or 'no words'})")
+    found += _hung(rows, warmup_s)
     found += [*_inconsistent(measured), *_underruns(measured)]
     if mode == "closed":
         found += _too_slow(measured)
@@ -55,6 +59,31 @@ def failures(
     if was_restarted:
         found.append("the server was restarted since the level began, or does not answer any more")
     return found
+
+
+def missing_streams(in_flight_mean: float, streams: int) -> list[str]:
+    """Whether a closed loop had clearly less in flight than it says, for whatever reason."""
+    if streams - in_flight_mean <= max(_MISSING_STREAMS, _MISSING_SHARE * streams):
+        return []
+    return [f"only {in_flight_mean:.2f} of {streams} streams were in flight on average"]
+
+
+def _hung(rows: Sequence[Mapping[str, Any]], warmup_s: float) -> list[str]:
+    """Requests that began before the window, and took a place in it until they failed."""
+    late = [
+        row
+        for row in rows
+        if row["warmup"]
+        and failed(row["outcome"])
+        and row["ended_s"] is not None
+        and row["ended_s"] >= warmup_s
+    ]
+    counts = collections.Counter(row["outcome"] for row in late)
+    return [
+        f"{count} requests from before the window failed in it or later: {outcome} "
+        f"({next(row['error'] for row in late if row['outcome'] == outcome)})"
+        for outcome, count in sorted(counts.items())
+    ]
 
 
 def _inconsistent(measured: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from speech_assets.bench.metrics import changes
 from speech_assets.bench.percentile import median
 from speech_assets.bench.progress import Phase, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
+    from speech_assets.bench.metrics import Metrics
     from speech_assets.bench.part import Part
-    from speech_assets.bench.server_facts import ServerProbe
+    from speech_assets.bench.server_probe import ServerProbe
 
 # So many failures, and nothing else for so long, and a level is given up.
 HOPELESS = 20
@@ -24,7 +27,6 @@ _FREE_WITHIN_S = 5.0
 class Watch:
     """Follows one part.
 
-    `metrics_before` and `metrics_after` are the server's at both ends of the measured window;
     `freed_s` is when (monotonic) it had no stream any more after the last were cancelled.
     """
 
@@ -49,8 +51,7 @@ class Watch:
         self._latest: dict[int, dict[str, Any]] = {}
         self._first_bytes_ms: list[float] = []
         self._next_tell_s = 0.0
-        self.metrics_before: dict[str, float] | None = None
-        self.metrics_after: dict[str, float] | None = None
+        self._asked: dict[Phase, Future[Metrics | None]] = {}
         self._phase: Phase | None = None
         self.freed_s: float | None = None
         self.gave_up = ""
@@ -67,6 +68,12 @@ class Watch:
             self._look_for_hope(now)
             if self._tell is not None:
                 self._tell(now)
+
+    def metrics_changes(self) -> dict[str, float] | None:
+        """What the server's metrics changed by from the window's begin to its end."""
+        asked = [self._asked.get(phase) for phase in ("measure", "finish")]
+        before, after = (None if one is None else one.result() for one in asked)
+        return changes(before, after)
 
     def finished(self) -> None:
         """The last requests have just been cancelled: wait until the server is free of them."""
@@ -85,10 +92,9 @@ class Watch:
         if phase == self._phase:
             return
         self._phase = phase
-        if phase == "measure":
-            self.metrics_before = self._probe.metrics()
-        elif phase == "finish":
-            self.metrics_after = self._probe.metrics()
+        # Not awaited here: what the clients tell must be heard meanwhile.
+        if phase in ("measure", "finish"):
+            self._asked[phase] = self._probe.metrics()
 
     def _progress(self) -> Progress:
         part = self._part

@@ -12,10 +12,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.protocol import State
 
+from speech_assets.bench.address import shown
+from speech_assets.bench.exchange import LONGEST_ERROR
 from speech_assets.bench.http_client import CONNECT_WITHIN_S, LONGEST_TIMEOUTS
+from speech_assets.bench.plain import plain_words
 
 if TYPE_CHECKING:
     from speech_assets.bench.exchange import Exchange
@@ -24,8 +27,17 @@ if TYPE_CHECKING:
 
 # For the end of an utterance that was cancelled; a socket without it is not used again.
 _CANCELLED_WITHIN_S = 5.0
+_COUNTS = ("samples", "frames", "trimmed_samples")
+_MOST_COUNTED = 10**12  # Samples: more than a year.
 _HANDSHAKE = 101
 _TOO_MANY = 429
+
+
+class _Connect(connect):
+    """Follows no redirect, as the client of HTTP does not: another server would be measured."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc
 
 
 class WsClient:
@@ -44,8 +56,10 @@ class WsClient:
             if socket is not None:
                 is_clean = await self._utter(socket, plan, exchange)
         except ConnectionClosed as error:
-            exchange.failed("disconnected", f"the socket was closed: {error}")
-        except (ValueError, KeyError, TypeError) as error:
+            reused = "" if exchange.connect_ms is not None else " (it was used again)"
+            exchange.failed("disconnected", f"the socket was closed: {error}{reused}")
+        # Whatever a server's messages do to those who read them (nesting makes a RecursionError).
+        except Exception as error:
             exchange.failed("garbage", f"a message that is none: {type(error).__name__}: {error}")
         finally:
             if socket is not None:
@@ -69,7 +83,7 @@ class WsClient:
                 return socket
         began_s = time.monotonic()
         try:
-            socket = await connect(
+            socket = await _Connect(
                 self._target.speech_url,
                 additional_headers=self._target.headers,
                 compression=None,
@@ -81,11 +95,13 @@ class WsClient:
         except InvalidStatus as error:
             exchange.status = error.response.status_code
             outcome = "refused" if exchange.status == _TOO_MANY else "http_error"
-            words = (error.response.body or b"")[:500].decode(errors="replace")
-            exchange.failed(outcome, f"the handshake was answered {exchange.status}: {words}")
+            place = shown(error.response.headers.get("Location", ""))
+            to = f" to {place}" if place else ""
+            words = (error.response.body or b"")[:LONGEST_ERROR].decode(errors="replace")
+            exchange.failed(outcome, f"the handshake was answered {exchange.status}{to}: {words}")
             return None
-        except (OSError, TimeoutError, InvalidHandshake, EOFError) as error:
-            exchange.failed("connect_error", f"{type(error).__name__}: {error}")
+        except (OSError, TimeoutError, WebSocketException, EOFError) as error:
+            exchange.not_connected(error, f"{type(error).__name__}: {error}")
             return None
         exchange.connect_ms = (time.monotonic() - began_s) * 1e3
         return socket
@@ -112,7 +128,7 @@ class WsClient:
                 exchange.failed("cancelled", "cancelled by this client, as planned")
                 return await _cancelled(socket)
         except TimeoutError:
-            got = sum(len(data) for _, data in exchange.arrivals)
+            got = exchange.received
             exchange.failed(
                 "timeout", f"no end within {LONGEST_TIMEOUTS * timeout_s:g} s ({got} bytes)"
             )
@@ -163,7 +179,7 @@ class WsClient:
         except TimeoutError:
             if not silence.expired():
                 raise
-            got = sum(len(data) for _, data in exchange.arrivals)
+            got = exchange.received
             exchange.failed(
                 "stalled" if got else "timeout",
                 f"nothing for {self._target.timeout_s:g} s after {got} bytes",
@@ -173,13 +189,28 @@ class WsClient:
 
 
 def _report(exchange: Exchange, done: dict[str, Any]) -> None:
-    """Add up what the server says of the sentences of an utterance."""
-    exchange.finish_reason = done.get("finish_reason")
-    if "frames" not in done:
+    """Add up what the server says of the sentences of an utterance.
+
+    Raises:
+        ValueError: it says what cannot be.
+    """
+    reason = done.get("finish_reason")
+    if reason is not None and not isinstance(reason, str):
+        raise ValueError(f"audio.done has a finish_reason that is no string: {str(reason)[:80]}")
+    exchange.finish_reason = None if reason is None else plain_words(reason)
+    counts = {name: _count(done, name) for name in _COUNTS if name in done}
+    if "frames" not in counts:
         return
-    exchange.reported_samples = (exchange.reported_samples or 0) + done["samples"]
-    exchange.reported_frames = (exchange.reported_frames or 0) + done["frames"]
-    exchange.reported_trimmed = (exchange.reported_trimmed or 0) + done["trimmed_samples"]
+    exchange.reported_samples = (exchange.reported_samples or 0) + counts["samples"]
+    exchange.reported_frames = (exchange.reported_frames or 0) + counts["frames"]
+    exchange.reported_trimmed = (exchange.reported_trimmed or 0) + counts["trimmed_samples"]
+
+
+def _count(done: dict[str, Any], name: str) -> int:
+    value = done[name]
+    if type(value) is not int or not 0 <= value <= _MOST_COUNTED:
+        raise ValueError(f"audio.done has {name} that are no count: {str(value)[:80]}")
+    return value
 
 
 async def _cancelled(socket: ClientConnection) -> bool:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
+import reprlib
 import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from speech_assets.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from speech_assets.bench.options import Mode
 
 Load = Literal["generating", "listening"]
@@ -20,6 +20,8 @@ LOADS: tuple[Load, ...] = ("generating", "listening")
 MODES: dict[Load, Mode] = {"generating": "closed", "listening": "listening"}
 """speech-bench's name of a load."""
 MOST_STREAMS = 4_096.0  # streams; as many as a preset may have.
+MOST_SEED = 2**40 - 1  # speech-bench's.
+LONGEST_S = 86_400.0  # of a level.
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +65,9 @@ def parse_levels(text: str) -> tuple[float, ...]:
             levels.append(float(word))
         except ValueError as error:
             raise ConfigError(
-                f"levels {text!r}: {word.strip()!r} is no number; give levels as 1,2,4"
+                f"levels {_short(text)}: {_short(word.strip())} is no number; give levels as 1,2,4"
             ) from error
-    return check_levels(levels, f"levels {text!r}")
+    return check_levels(levels, f"levels {_short(text)}")
 
 
 def check_levels(levels: Sequence[float], where: str) -> tuple[float, ...]:
@@ -96,7 +98,7 @@ def parse_loads(text: str) -> tuple[Load, ...]:
     words = [word.strip() for word in text.split(",")]
     loads: tuple[Load, ...] = tuple(load for load in LOADS if load in words)
     if sorted(words) != sorted(loads):
-        raise ConfigError(f"loads {text!r}: give {' or '.join(LOADS)}, or both with a comma")
+        raise ConfigError(f"loads {_short(text)}: give {' or '.join(LOADS)}, or both with a comma")
     return loads
 
 
@@ -104,12 +106,32 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     """Seeds from text as `1,2,3`.
 
     Raises:
-        ConfigError: one is no whole number of 0 or more, or there is none.
+        ConfigError: one is no whole number that a seed may be, or given twice, or there is none.
     """
+    where = f"seeds {_short(text)}"
     words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() and word.isascii() for word in words):
-        raise ConfigError(f"seeds {text!r}: give whole numbers with commas between, as 1,2,3")
-    return tuple(map(int, words))
+    for word in words:
+        if not (word.isdecimal() and word.isascii()):
+            raise ConfigError(f"{where}: give whole numbers with commas between, as 1,2,3")
+        if len(word.lstrip("0")) > len(str(MOST_SEED)):  # Python reads no number of any length.
+            raise ConfigError(f"{where}: {_short(word)} is no seed; give 0 to {MOST_SEED}")
+    return check_seeds(list(map(int, words)), where)
+
+
+def check_seeds(seeds: Sequence[int], where: str) -> tuple[int, ...]:
+    """The seeds, if each can be one and is given once.
+
+    Raises:
+        ConfigError: one cannot or is not, or there is none.
+    """
+    if not seeds:
+        raise ConfigError(f"{where}: there is no seed; give seeds as 1,2,3")
+    for seed in seeds:
+        if not 0 <= seed <= MOST_SEED:
+            raise ConfigError(f"{where}: {seed} is no seed; give 0 to {MOST_SEED}")
+        if seeds.count(seed) > 1:
+            raise ConfigError(f"{where}: {seed} is given more than once; give each seed once")
+    return tuple(seeds)
 
 
 def passing_levels(rows: Sequence[LevelRow], load: Load) -> list[float]:
@@ -166,3 +188,8 @@ def row_from(value: Mapping[str, Any]) -> LevelRow:
     for name in ("failures", "client_reasons"):
         known[name] = tuple(known.get(name, ()))
     return LevelRow(**known)
+
+
+def _short(text: str) -> str:
+    """What was given, in quotes, its middle left out where it is long."""
+    return reprlib.repr(text)

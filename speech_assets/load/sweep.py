@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from speech_assets.bench.options import BenchOptions
 from speech_assets.bench.run import run_bench
 from speech_assets.errors import ConfigError, SpeechAssetsError
-from speech_assets.load.levels import LOADS, MODES, LevelRow, Load, check_levels
+from speech_assets.load.levels import (
+    LOADS,
+    LONGEST_S,
+    MODES,
+    LevelRow,
+    Load,
+    check_levels,
+    check_seeds,
+)
 from speech_assets.load.server_figures import server_figures
 from speech_assets.sentences import SENTENCES
 
@@ -56,10 +63,11 @@ class SweepOptions:
             ("warmup_s", self.warmup_s, 0.0),
             ("lag_limit_ms", self.lag_limit_ms, 0.001),
         ):
-            if not (math.isfinite(value) and least <= value <= 86_400):
-                raise ConfigError(f"{name} is {value:g}; it must be {least:g} to 86400")
-        if not self.seeds or not self.loads:
-            raise ConfigError("there is no seed or no load; give at least one of each")
+            if not least <= value <= LONGEST_S:  # So NaN, too, is refused.
+                raise ConfigError(f"{name} is {value:g}; it must be {least:g} to {LONGEST_S:g}")
+        check_seeds(self.seeds, "seeds")
+        if not self.loads:
+            raise ConfigError(f"there is no load; give {' or '.join(LOADS)}, or both")
 
     @property
     def reduced(self) -> bool:

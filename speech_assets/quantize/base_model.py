@@ -106,4 +106,5 @@ def read_base_model(store: Store) -> BaseModel:
     value: dict[str, Any] = store.read_json(KEY)
     if value.pop("schema_version", None) != _SCHEMA_VERSION:
         raise ConfigError(f"{store.path(KEY)} is of another version; materialize base_model again")
-    return BaseModel(**{**value, "voices": tuple(value["voices"])})
+    value["voices"] = tuple(value["voices"])
+    return BaseModel(**value)

@@ -12,13 +12,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resources.errors import ResourceError
 from resources.store import Store
-from speech_assets.errors import SpeechAssetsError
+from speech_assets.errors import ConfigError, SpeechAssetsError
 from speech_assets.profiles import DEFAULT_STORE
 from speech_assets.results import published
 from speech_assets.results.pages import render_pages
@@ -48,6 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (SpeechAssetsError, ResourceError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -60,23 +62,25 @@ def _run(arguments: argparse.Namespace) -> int:
     store = Store(arguments.store)
     if arguments.command == "list":
         for name in stored_ids(store):
-            print(name + marks(read_stored(store, name)))
+            try:
+                print(name + marks(read_stored(store, name)))
+            except ConfigError as error:
+                print(f"{name}  (not to be used: {error})")
     elif arguments.command == "import":
         # Here, and not above: it loads Dagster, which no other command needs.
         from speech_assets.assets.imported import import_result
 
         print(import_result(arguments.file, store))
     elif Path(arguments.result).is_file() or arguments.result.endswith(".json"):
-        print(published.publish(Path(arguments.result)).relative_to(published.ROOT))
-        print("now write the tables: python -m speech_assets.results render")
+        _publish(Path(arguments.result).read_bytes(), arguments.result)
     else:
-        key = stored_key(store, arguments.result)
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / Path(key).name
-            path.write_bytes(store.read_bytes(key))
-            print(published.publish(path, arguments.result).relative_to(published.ROOT))
-        print("now write the tables: python -m speech_assets.results render")
+        _publish(store.read_bytes(stored_key(store, arguments.result)), arguments.result)
     return 0
+
+
+def _publish(data: bytes, name: str) -> None:
+    print(published.publish(data, name).relative_to(published.ROOT))
+    print("now write the tables: python -m speech_assets.results render")
 
 
 def _pages(*, write: bool) -> int:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from speech_assets.errors import ConfigError
 from speech_assets.load.tables import ladder_table, load_tests_table
 from speech_assets.results import published
-from speech_assets.results.result import read_result
 from speech_assets.results.tables import server_table, tokenize_table
 from speech_assets.voice.tables import codec_table, speech_table
 
@@ -47,7 +46,9 @@ def render_page(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
         name = match["name"]
         if name not in tables:
             raise ConfigError(f"no table {name!r}; the tables are {', '.join(sorted(tables))}")
-        return f"{match['open']}{tables[name]().rstrip()}\n{match['close']}"
+        # What a result says must not end the block, or begin another.
+        body = tables[name]().replace("<!--", "&lt;!--").replace("-->", "--&gt;")
+        return f"{match['open']}{body.rstrip()}\n{match['close']}"
 
     blocks = len(_BLOCK.findall(text))
     if blocks != len(_OPENING.findall(text)) or blocks != len(_CLOSING.findall(text)):
@@ -65,7 +66,7 @@ def render_pages(*, write: bool) -> list[Path]:
         ConfigError: a page or a published result is malformed.
     """
     for path in sorted(published.PUBLISHED.rglob("*.json")):
-        read_result(path)
+        published.read_published(path)
     disagree: list[Path] = []
     for page in (p for pattern in PAGES for p in sorted(published.ROOT.glob(pattern))):
         try:

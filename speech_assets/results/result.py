@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,11 +14,7 @@ from speech_assets.errors import ConfigError
 from speech_assets.results.provenance import git_state, installed_software
 
 SCHEMA_VERSION = 1
-_STARTED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-_FIELDS = {
-    "schema_version", "kind", "name", "status", "reduced", "started_at", "device", "software",
-    "git", "command", "config", "config_sha256", "seeds", "rows", "figures",
-}  # fmt: skip
+_HASH = "content_sha256"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,54 +56,66 @@ class Result:
         return _key(self.kind, self.device["name"], self.name, self.started_at)
 
     def as_json(self) -> dict[str, Any]:
-        """JSON value, with the hash of the configuration."""
+        """JSON value, with the hash of the configuration and that of all the rest."""
         value = asdict(self)
-        value["config_sha256"] = _config_sha256(value["config"])
+        value["config_sha256"] = _sha256(value["config"])
         value["schema_version"] = SCHEMA_VERSION
-        return value
+        return {**value, _HASH: _content_sha256(value)}
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """A result file, its form checked.
+    """A result file, its form and hashes checked.
 
     Raises:
-        ConfigError: it is not a result of this schema.
+        ConfigError: it is not a result of this schema, or it was edited.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} is not a result file: {error}") from error
-    missing = _FIELDS - set(value) if isinstance(value, dict) else _FIELDS
-    if missing:
-        raise ConfigError(f"{path} is not a result file: it has no {', '.join(sorted(missing))}")
-    if value["schema_version"] != SCHEMA_VERSION:
-        raise ConfigError(
-            f"{path} has schema version {value['schema_version']}, this version reads "
-            f"{SCHEMA_VERSION}"
-        )
-    device = value["device"]
-    for field_name, text in (
-        ("kind", value["kind"]),
-        ("name", value["name"]),
-        ("device.name", device.get("name") if isinstance(device, dict) else None),
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path} is not a result file: {error.strerror}") from error
+    return parse_result(data, str(path))
+
+
+def parse_result(data: bytes, where: str) -> dict[str, Any]:
+    """The result that `data` holds, its form and hashes checked; `where` it was read from.
+
+    Results written before there was a hash of the content have none, and are read without.
+
+    Raises:
+        ConfigError: it is not a result of this schema, or it was edited.
+    """
+    # Here, and not above: it loads pydantic, which whoever only writes figures does not need.
+    from speech_assets.results.forms import check_form
+
+    check_form(data, where)
+    try:
+        value: dict[str, Any] = json.loads(data, parse_constant=_no_number)
+    except ValueError as error:
+        raise ConfigError(f"{where} is not a result file: {error}") from error
+    for name, found in (
+        ("config_sha256", _sha256(value["config"])),
+        (_HASH, _content_sha256(value)),
     ):
-        if not isinstance(text, str) or not _slug(text):
-            raise ConfigError(f"{path}: {field_name} is {text!r}, must be a name")
-    if not isinstance(value["started_at"], str) or not _STARTED.fullmatch(value["started_at"]):
-        raise ConfigError(
-            f"{path}: started_at is {value['started_at']!r}, must be as 2026-11-29T10:00:00Z"
-        )
-    if not isinstance(value["figures"], dict) or not value["figures"]:
-        raise ConfigError(f"{path}: figures is {value['figures']!r}, must name at least one")
-    for name, figure in value["figures"].items():
-        number = figure.get("value") if isinstance(figure, dict) else None
-        if isinstance(number, bool) or not isinstance(number, int | float):
-            raise ConfigError(f"{path}: figure {name} is {figure!r}, must have a number as value")
-        if not math.isfinite(number):
-            raise ConfigError(f"{path}: figure {name} is {number}, must be finite")
-    if _config_sha256(value["config"]) != value["config_sha256"]:
-        raise ConfigError(f"{path}: config_sha256 is not that of its config: the file was edited")
+        if value.get(name, found) != found:
+            of_what = "config" if name == "config_sha256" else "content"
+            raise ConfigError(
+                f"{where}: {name} is not that of its {of_what}: the file was edited; take it as it "
+                "was written, or measure again"
+            )
     return value
+
+
+def check_complete(value: Mapping[str, Any], where: str) -> None:
+    """Nothing, if the result's figures may be shown.
+
+    Raises:
+        ConfigError: they may not.
+    """
+    if value["status"] != "complete":
+        raise ConfigError(
+            f"{where}: status is {value['status']!r}, and only complete results are shown; "
+            f"measure it again on a quieter machine ({value['command']})"
+        )
 
 
 def result_key(value: Mapping[str, Any]) -> str:
@@ -116,19 +123,25 @@ def result_key(value: Mapping[str, Any]) -> str:
     return _key(value["kind"], value["device"]["name"], value["name"], value["started_at"])
 
 
-def kind_folder(kind: str) -> str:
-    """The folder of a kind, a word of the project's own (`load_tests`): called the same."""
-    return re.sub(r"[^a-z0-9_]+", "-", kind.lower()).strip("-")
-
-
 def _key(kind: str, device_name: str, name: str, started_at: str) -> str:
     run = re.sub(r"\D", "", started_at)[:14]
-    return f"results/{kind_folder(kind)}/{_slug(device_name)}/{_slug(name)}/{run}.json"
+    return f"results/{kind}/{slug(device_name)}/{slug(name)}/{run}.json"
 
 
-def _config_sha256(config: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+def _content_sha256(value: Mapping[str, Any]) -> str:
+    return _sha256({name: content for name, content in value.items() if name != _HASH})
 
 
-def _slug(text: str) -> str:
+def _sha256(value: Any) -> str:
+    """Hash of a JSON value: the same before it was written and after it was read."""
+    as_read = json.loads(json.dumps(value))
+    return hashlib.sha256(json.dumps(as_read, sort_keys=True).encode()).hexdigest()
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is no number of JSON")
+
+
+def slug(text: str) -> str:
+    """`text` as a folder's name: lower case, hyphens for all but letters and digits."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

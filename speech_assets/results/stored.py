@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from speech_assets.errors import ConfigError
+from speech_assets.results.result import parse_result, slug
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,9 +27,12 @@ def stored_ids(store: Store, kind: str = "") -> list[str]:
 
 def newest(store: Store, kind: str, name: str) -> dict[str, Any] | None:
     """The result of that kind and name that was started last, on whatever device; None: none."""
-    found = [read_stored(store, name) for name in stored_ids(store, kind)]
-    of_name = [value for value in found if value["name"] == name]
-    return max(of_name, key=lambda value: value["started_at"], default=None)
+    ids = [found for found in stored_ids(store, kind) if found.split("/")[-2] == slug(name)]
+    for found in sorted(ids, key=lambda found: found.rpartition("/")[2], reverse=True):
+        value = read_stored(store, found)
+        if value["name"] == name:
+            return value
+    return None
 
 
 def stored_key(store: Store, wanted: str) -> str:
@@ -49,8 +53,13 @@ def stored_key(store: Store, wanted: str) -> str:
 
 
 def read_stored(store: Store, name: str) -> dict[str, Any]:
-    """The result of that id."""
-    return store.read_json(f"{_HEAD}{name}{_TAIL}")
+    """The result of that id.
+
+    Raises:
+        ConfigError: it is not a result of this schema, or it was edited.
+    """
+    key = f"{_HEAD}{name}{_TAIL}"
+    return parse_result(store.read_bytes(key), store.path(key))
 
 
 def marks(value: Mapping[str, Any]) -> str:

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from speech_assets.errors import ConfigError
 from speech_assets.results.markdown import table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-_TOKENIZE_FIGURES = (
-    "hours_per_min", "encoder_hours_per_min", "share_of_encoder", "agreement",
-    "device_busy_share", "peak_memory_gib",
-)  # fmt: skip
 
 
 def tokenize_table(results: Sequence[Mapping[str, Any]]) -> str:
@@ -25,11 +19,6 @@ def tokenize_table(results: Sequence[Mapping[str, Any]]) -> str:
     rows: list[Sequence[str]] = []
     for result in results:
         figures = {name: figure["value"] for name, figure in result["figures"].items()}
-        if absent := [name for name in _TOKENIZE_FIGURES if name not in figures]:
-            raise ConfigError(
-                f"result {result['kind']} {result['name']} of {result['started_at']} has no figure"
-                f" {', '.join(absent)}"
-            )
         cells = (
             result["device"]["name"] + (" (reduced)" if result["reduced"] else ""),
             result["config"]["codec"],

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -23,16 +24,15 @@ from speech_assets.load.ladder import (
     BASELINE,
     FULL_STEP_S,
     NOISE_SHARE,
-    TABLE,
     Ladder,
     Outcome,
     Step,
     changed,
-    load_ladder,
     outcome_of,
     slug,
     superseded,
 )
+from speech_assets.load.ladder_file import TABLE, load_ladder
 from speech_assets.load.levels import parse_levels, parse_seeds, row_from
 from speech_assets.load.sweep import SweepOptions, client_faults
 from speech_assets.results.provenance import device_of
@@ -42,6 +42,7 @@ from speech_assets.work.ladder_trials import KIND, Trial, Trials
 from speech_assets.work.load_test import ClientLimitError
 from speech_assets.work.sweep_arguments import (
     add_sweep_arguments,
+    argument_words,
     client_limit_message,
     sweep_words,
 )
@@ -57,7 +58,7 @@ def main() -> None:
     add("--ladder", default="embedded", help="which of the table")
     add("--table", type=Path, default=TABLE, help="TOML file of ladders")
     add_sweep_arguments(parser, usual="ladder")
-    worker.run(_work, parser)
+    worker.run(_work, parser, argument_words(sys.argv[1:]))
 
 
 def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
@@ -181,9 +182,10 @@ def _check_values(preset: Preset, ladder: Ladder) -> None:
         for name, row in settings.items():
             table.write_text(changed(preset, slug(name), row), encoding="utf-8")
             try:
-                load_preset(slug(name), {VARIABLE: str(table)})
+                load_preset(slug(name), {VARIABLE: str(table)}).codec_location()
             except ConfigurationError as error:
                 why = str(error).replace(f"{table}: presets.{slug(name)}", name)
+                why = why if why.startswith(name) else f"{name}: {why}"
                 raise ConfigError(f"ladder {ladder.name}: {why}") from error
 
 

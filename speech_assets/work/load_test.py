@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ from speech_assets.results.result import Result
 from speech_assets.work import worker
 from speech_assets.work.sweep_arguments import (
     add_sweep_arguments,
+    argument_words,
     client_limit_message,
     sweep_words,
 )
@@ -57,7 +59,7 @@ def main() -> None:
     add("--loads", default=",".join(LOADS), help="generating, listening, or both")
     add("--all-levels", action="store_true", help="go on after a level has failed")
     add_sweep_arguments(parser, usual="profile", duration_s=FULL_LEVEL_S, warmup_s=10.0)
-    worker.run(_work, parser)
+    worker.run(_work, parser, argument_words(sys.argv[1:]))
 
 
 def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
@@ -76,16 +78,26 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     folder = f"{KIND}/{preset}/{re.sub(r'[^0-9]', '', started_at)}"
     reporter.start(options.longest_s, "s")
 
+    kept: list[LevelRow] = []
+
     def keep(row: LevelRow, requests: pa.Table) -> None:
         keep_requests(store, folder, row, requests)
+        kept.append(row)
         reporter.advance(options.duration_s + options.warmup_s)
         reporter.notice(level_line(row))
 
-    with SpeechServer.running(
-        preset, environment={"SPEECH_STORE": arguments.store}, info_is_shown=False
-    ) as server:
-        config = server.config()
-        rows = sweep(server.url, options, keep)
+    try:
+        with SpeechServer.running(
+            preset, environment={"SPEECH_STORE": arguments.store}, info_is_shown=False
+        ) as server:
+            config = server.config()
+            rows = sweep(server.url, options, keep)
+    except KeyboardInterrupt:
+        # Levels of two servers are no load test: the next one measures all of them itself.
+        where = f"; the requests of {len(kept)} levels are in {store.path(folder)}" if kept else ""
+        raise KeyboardInterrupt(
+            f"there is no result, and the next load test begins anew{where}"
+        ) from None
     faults = client_faults(rows)
     is_valid = not faults or arguments.allow_client_limit
     result = Result(

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from speech_assets.load.sweep import SweepOptions
 
 
+_VALUED = ("--levels", "--seeds", "--loads", "--duration-s", "--warmup-s", "--lag-limit-ms")
+
+
 def add_sweep_arguments(
     parser: argparse.ArgumentParser,
     *,
@@ -31,6 +34,21 @@ def add_sweep_arguments(
     add("--warmup-s", type=float, default=warmup_s, help=f"of load before that{of_whom}")
     add("--lag-limit-ms", type=float, default=5.0, help="the client may be so late (p99)")
     add("--allow-client-limit", action="store_true", help="keep figures when it was later")
+
+
+def argument_words(words: Sequence[str]) -> list[str]:
+    """The words of a command, each list or number joined to its option by `=`.
+
+    Left apart, argparse takes one that begins with a minus for another option, and does not say
+    what is wrong with it.
+    """
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1] in _VALUED and not word.startswith("--"):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def sweep_words(options: SweepOptions, arguments: argparse.Namespace) -> Sequence[str]:

@@ -177,9 +177,10 @@ def _attempt(
         print(f"error: {error}", file=sys.stderr)
         reporter.result("error", message=str(error), retryable=retryable)
         return EXIT_RETRYABLE if retryable else EXIT_FINAL
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         reporter.close()
-        print("interrupted; what is finished is kept, run again to go on", file=sys.stderr)
+        kept = str(error) or "what is finished is kept, run again to go on"
+        print(f"interrupted; {kept}", file=sys.stderr)
         return EXIT_INTERRUPTED
     except Exception as error:
         reporter.close()

@@ -3,13 +3,15 @@
 `python speaking_server.py` writes its port, and ends when standard input closes. HTTP is written by
 hand, so that it can also be wrong. Headers of a request: `x-do` names what to do; `x-first-ms` the
 delay of the first piece, `x-gap-ms` that of each further one, `x-pieces` how many, and
-`x-piece-samples` how long. `GET /log` has, for each answer since it was last asked, the delays (ms)
-of its pieces from the request's last byte.
+`x-piece-samples` how long. `x-answer` is a whole answer in base64, sent as it is; `x-then` says
+whether the server then waits for ever (`hang`), closes (`close`) or goes on. `GET /log` has, for
+each answer since it was last asked, the delays (ms) of its pieces from the request's last byte.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import itertools
 import json
@@ -40,7 +42,7 @@ CODECS = {
     "aac": ("adts", "aac", {}),
 }
 LOG: list[list[float]] = []
-STATE = {"active": 0, "started": 1.0, "failures": 0}
+STATE = {"active": 0, "started": 1.0, "asked": 0}
 
 
 def speech(samples: int, *, level: int = 8_000) -> bytes:
@@ -108,7 +110,7 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
             }
             body = await reader.readexactly(int(headers.get("content-length", 0)))
             received_s = time.monotonic()
-            path = line.split()[1]
+            path = line.split()[1].partition("?")[0]
             if path == "/v1/audio/speech":
                 if not await _speak(writer, headers, json.loads(body), received_s):
                     break
@@ -137,6 +139,12 @@ async def _speak(
 ) -> bool:
     """Answer one request; whether the connection is still good."""
     do = headers.get("x-do", "")
+    STATE["asked"] += 1
+    if "x-answer" in headers:
+        writer.write(base64.b64decode(headers["x-answer"]))
+        if headers.get("x-then") == "hang":
+            await asyncio.Event().wait()
+        return headers.get("x-then") != "close"
     first_s, gap_s = (float(headers.get(f"x-{name}-ms", 0)) / 1e3 for name in ("first", "gap"))
     count = int(headers.get("x-pieces", 4))
     samples = int(headers.get("x-piece-samples", 4_800))
@@ -148,7 +156,7 @@ async def _speak(
         return True
     if do == "restart":
         STATE["started"] += 1
-    if do == "hang":
+    if do == "hang" or (do == "hang-second" and STATE["asked"] == 2):
         await asyncio.Event().wait()
     if do == "page":
         _whole(writer, "200 OK", b"<html>Sign in</html>", "text/html")
@@ -216,7 +224,7 @@ def _pieces(do: str, kind: str, count: int, samples: int, headers: dict[str, str
         many = do == "headers"
         return [(header if many or n == 0 else b"") + tone for n in range(count)]
     if kind == "mulaw":
-        return [bytes([0x10]) * samples] * count
+        return [(b"\x10" * 40 + b"\x90" * 40) * (samples // 80)] * count
     return [tone] * count
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 from typing import TYPE_CHECKING
 
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from bench.speaking_server import speaking_server
+from bench.asked_server import asked_server
+from bench.speaking_server import speaking_server, speech
 
 from speech_assets.bench import cli
-from speech_assets.bench.options import BenchOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 SHORT = ("--duration-s", "0.5", "--warmup-s", "0.2", "--header", "x-gap-ms: 30")
 ANY_LAG = ("--lag-limit-ms", "60000")
 ENDS_WITHIN_S = 60.0
+FILE_LIMIT = 400_000  # Ten answers; rows of them are much less.
 
 
 @pytest.fixture(scope="module")
@@ -133,11 +136,31 @@ def test_a_killed_coordinator_leaves_no_client(url: str, tmp_path: Path) -> None
         (("--mode", "open", "--rate", "1", "--arrivals", "gamma:0"), "gamma:0"),
         (("--texts", "/nowhere/texts.txt"), "/nowhere/texts.txt"),
         (("--api", "ws", "--format", "mp3"), "pcm or wav"),
-        (("--header", "no colon"), "'no colon'"),
+        (("--header", "no colon"), "--header number 1 is not 'Name: value'"),
+        (("--header", "X: 1", "--header", "a b: c"), "--header number 2"),
+        (("--header", "X:\x00"), "--header number 1"),
+        (("--header", "content-LENGTH: 3"), "the client sets this itself"),
+        (("--header", "Transfer-Encoding: chunked"), "the client sets this itself"),
+        (("--header", "Content-Encoding: gzip"), "the client sets this itself"),
+        (("--api", "ws", "--header", "Sec-WebSocket-Key: x"), "the client sets this itself"),
+        (("--url", "http://u:hush@a", "--header", "Authorization: x"), "leave one out"),
         (("--duration-s", "0"), "--duration-s 0"),
+        (("--duration-s", "inf"), "--duration-s inf is above"),
+        (("--duration-s", "nan"), "--duration-s nan"),
+        (("--warmup-s", "inf"), "--warmup-s inf is above"),
+        (("--timeout-s", "inf"), "--timeout-s inf is above"),
+        (("--lag-limit-ms", "inf"), "--lag-limit-ms inf is above"),
+        (("--streams", "1e9"), "level 1e+09 is above 10,000"),
+        (("--streams", "inf"), "level inf is above 10,000"),
+        (("--processes", "100000"), "--processes 100000 is not in 1..256"),
+        (("--max-in-flight", "1000000000"), "--max-in-flight 1000000000 is not in"),
+        (("--mode", "open", "--rate", "1e9"), "level 1e+09 is above 10,000"),
+        (("--mode", "open", "--rate", "9999", "--duration-s", "86400"), "take a lower rate"),
+        (("--mode", "open", "--rate", "1", "--arrivals", f"gamma:{'9' * 400}"), "0.01 to 10"),
+        (("--mode", "open", "--rate", "1", "--arrivals", f"gamma:0.{'0' * 200}1"), "0.01 to 10"),
         (("--url", "localhost:8000"), "http://host:port"),
         (("--url", "http://localhost:port"), "http://host:port"),
-        (("--header", "X: \u00e9"), "is not 'Name: value'"),
+        (("--header", "X: \u00e9hush"), "is not 'Name: value'"),
     ],
 )
 def test_bad_input_is_one_clear_line(
@@ -149,35 +172,7 @@ def test_bad_input_is_one_clear_line(
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last.startswith("speech-bench: ")
     assert words in last
-
-
-def test_texts_come_from_lines_or_json_lines(tmp_path: Path) -> None:
-    lines, json_lines = tmp_path / "texts.txt", tmp_path / "texts.jsonl"
-    lines.write_text("One.\n\n  Two. \n")
-    json_lines.write_text('{"text": "One.", "id": 1}\n{"text": "Two."}\n')
-    assert cli.read_texts(lines) == cli.read_texts(json_lines) == ("One.", "Two.")
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("empty.txt", "\n\n", "has no text"),
-        ("bad.jsonl", '{"text": "One."}\nnot json\n', "line 2 is not JSON"),
-        ("other.jsonl", '{"words": "One."}\n', 'line 1 has no "text"'),
-        ("list.jsonl", "[1]\n", 'line 1 has no "text"'),
-    ],
-)
-def test_texts_that_are_none_are_refused_with_their_place(
-    name: str, content: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / name
-    path.write_text(content)
-    with pytest.raises(SystemExit) as end:
-        cli.main(["--url", "http://127.0.0.1:1", "--out", str(tmp_path), "--texts", str(path)])
-    assert end.value.code == cli.EXIT_USAGE
-    message = capsys.readouterr().err
-    assert words in message
-    assert str(path) in message
+    assert "hush" not in last
 
 
 def test_a_folder_that_cannot_be_written_is_said_before_the_run(
@@ -191,22 +186,13 @@ def test_a_folder_that_cannot_be_written_is_said_before_the_run(
     assert str(file) in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("url", "http", "socket"),
-    [
-        ("http://a:1", "http://a:1", "ws://a:1"),
-        ("https://a/v1/", "https://a", "wss://a"),
-        ("ws://a:1/x/v1/audio/speech/stream", "http://a:1/x", "ws://a:1/x"),
-        ("http://a:1/v1/audio/speech", "http://a:1", "ws://a:1"),
-    ],
-)
-def test_any_form_of_the_address_is_understood(url: str, http: str, socket: str) -> None:
-    assert BenchOptions(url).speech_url == f"{http}/v1/audio/speech"
-    assert BenchOptions(url, api="ws").speech_url == f"{socket}/v1/audio/speech/stream"
-    assert BenchOptions(url).base_url == http
-
-
-def test_the_command_tells_no_secret(url: str, tmp_path: Path) -> None:
+def test_a_run_tells_no_secret_and_its_requests_have_them_all(url: str, tmp_path: Path) -> None:
+    secret = url.replace("http://", "http://me:hush@") + "/?key=hush"
+    code, table, log = run("--url", secret, *SHORT, *ANY_LAG, "--out", str(tmp_path))
+    assert code == 0, log
+    told = table + log + (tmp_path / "summary.json").read_text()
+    assert "...@127.0.0.1" in told
+    assert "hush" not in told
     code, _, log = run(
         *("--url", url, *SHORT, *ANY_LAG, "--out", str(tmp_path)),
         *("--header", "Authorization: Bearer hush"),
@@ -214,3 +200,96 @@ def test_the_command_tells_no_secret(url: str, tmp_path: Path) -> None:
     assert code == 0
     assert "Authorization" in log
     assert "hush" not in log + (tmp_path / "summary.json").read_text()
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr", "both"])
+def test_a_run_goes_on_when_nobody_reads_what_it_says(
+    url: str, tmp_path: Path, closed: str
+) -> None:
+    with start("--url", url, *SHORT, *ANY_LAG, "--out", str(tmp_path)) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        if closed != "stderr":
+            process.stdout.close()
+        if closed != "stdout":
+            process.stderr.close()
+        left = process.stderr if closed == "stdout" else process.stdout
+        words = "" if closed == "both" else left.read()
+        assert process.wait(ENDS_WITHIN_S) == 0
+    assert "Traceback" not in words
+    assert "Exception" not in words
+    assert json.loads((tmp_path / "summary.json").read_text())["status"] == "complete"
+
+
+def test_a_run_without_any_output_is_a_run(url: str, tmp_path: Path) -> None:
+    words = shlex.join(["--url", url, *SHORT, *ANY_LAG, "--out", str(tmp_path)])
+    shell = f"{shlex.quote(sys.executable)} -m speech_assets.bench.cli {words} >&- 2>&-"
+    assert subprocess.run(["sh", "-c", shell], timeout=ENDS_WITHIN_S).returncode == 0
+    assert (tmp_path / "rows.parquet").exists()
+
+
+def test_results_that_cannot_be_written_are_told_all_the_same(url: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with start("--url", url, *SHORT, *ANY_LAG, "--out", str(out)) as process:
+        measuring(process)
+        out.rmdir()
+        table, log = process.communicate(timeout=ENDS_WITHIN_S)
+    assert process.returncode == cli.EXIT_USAGE
+    assert f"{out} was not written" in log
+    assert "TTFA p50" in table
+    assert "summary.json" not in table
+
+
+def test_a_full_disk_of_the_clients_is_named_and_what_was_kept_is_told(
+    url: str, tmp_path: Path
+) -> None:
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({FILE_LIMIT},) * 2);"
+    code = f"{limit} from speech_assets.bench.cli import main; main()"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", code, "--url", url, *SHORT, *ANY_LAG, "--duration-s", "600"),
+            *("--header", "x-gap-ms: 5", "--out", str(tmp_path)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=ENDS_WITHIN_S,
+    )
+    assert done.returncode == cli.EXIT_CLIENT, done.stderr
+    assert f"temporary file in {tempfile.gettempdir()} cannot grow" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "invalid" in done.stdout
+    assert pq.read_table(tmp_path / "rows.parquet").num_rows > 0
+
+
+def test_a_hostile_server_ends_no_run(tmp_path: Path) -> None:
+    answers = {
+        "/config": b"[" * 200_000,
+        "/metrics": b'b{le=+Inf"} 3 123\n',
+        "/v1/audio/speech": speech(24_000),
+    }
+    with asked_server(answers) as (url, _):
+        code, _, log = run(
+            *("--url", url, "--duration-s", "0.5", "--warmup-s", "0.2", *ANY_LAG),
+            *("--out", str(tmp_path)),
+        )
+    assert "Traceback" not in log
+    assert code == 0, log
+
+
+def test_a_summary_is_json_to_the_letter_whatever_a_server_says(tmp_path: Path) -> None:
+    answers = {
+        "/config": b'{"a": NaN, "b": 1e999}',
+        "/metrics": b"# TYPE a gauge\na NaN\n# TYPE b_total counter\nb_total +Inf\n",
+        "/v1/audio/speech": speech(24_000),
+    }
+    with asked_server(answers) as (url, _):
+        code, _, log = run(
+            *("--url", url, "--duration-s", "0.5", "--warmup-s", "0.2", *ANY_LAG),
+            *("--out", str(tmp_path)),
+        )
+    assert code == 0, log
+
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    json.loads((tmp_path / "summary.json").read_text(), parse_constant=refuse)

@@ -13,7 +13,7 @@ from speech_assets.bench.lag import LagMeter, sleep_until
 from speech_assets.bench.summary import MOST_CPU, ClientHealth
 
 
-def end(**changed: float | None) -> PartEnd:
+def end(**changed: float | list[str] | None) -> PartEnd:
     given = {"lag_ms_p99": 1.0, "lag_ms_max": 2.0, "cpu_share": 0.2, **changed}
     return PartEnd(rows=pa.table({}), cut=0, cut_s=0.0, unfinished=0, **given)  # pyright: ignore[reportArgumentType]
 
@@ -52,6 +52,11 @@ def test_a_client_in_time_is_valid() -> None:
             [end(lag_ms_p99=7.25)],
             rows([]),
             "level 4: process 0's event loop was late, p99 7.2 ms (at most 5 ms)",
+        ),
+        (
+            [end(), end(faults=["it ran out of files"])],
+            rows([]),
+            "level 4: client process 1: it ran out of files",
         ),
         ([end()], rows([9.0]), "level 4: dispatch was late, p99 9.0 ms (at most 5 ms)"),
     ],

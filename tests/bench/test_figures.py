@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from speech_assets.bench.figures import ended_within, level_figures, percentiles
 from speech_assets.bench.percentile import nearest_rank
 from speech_assets.bench.rows import SCHEMA, table
-from speech_assets.bench.verdict import failures
+from speech_assets.bench.verdict import failures, missing_streams
 
 FRAME = 2_048
 
@@ -174,6 +174,26 @@ def test_each_condition_fails_a_level_by_itself(
 ) -> None:
     found = verdict([*(row() for _ in range(10)), row(**changes)], **facts)
     assert any(words in failure for failure in found)
+
+
+def test_a_request_of_the_warm_up_fails_the_level_only_if_it_ended_in_the_window_or_later() -> None:
+    before = row(warmup=True, outcome="timeout", error="no answer", ended_s=-0.1)
+    assert verdict([row(), before], offered=1) == []
+    (failure,) = verdict([row(), {**before, "ended_s": 70.0}], offered=1)
+    assert failure == "1 requests from before the window failed in it or later: timeout (no answer)"
+
+
+def test_a_closed_loop_that_lacks_a_stream_fails_whatever_its_requests_say() -> None:
+    assert missing_streams(1.95, 2) == []
+    assert missing_streams(60.0, 64) == []
+    assert missing_streams(0.999, 2) == ["only 1.00 of 2 streams were in flight on average"]
+    assert missing_streams(0.0, 1) != []
+
+
+def test_a_request_is_in_flight_until_the_client_was_done_with_it() -> None:
+    failed = row(outcome="timeout", dispatched_s=1.0, total_ms=None, ended_s=3.0)
+    figures, _ = level_figures([failed], 2.0, 2.0)
+    assert figures["in_flight_mean"].value == pytest.approx(0.5)
 
 
 def test_samples_and_trims_that_make_whole_frames_pass() -> None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from speech_assets.bench.onset import first_sentence_end, onset, second_onset
+from speech_assets.bench.onset import (
+    first_loud,
+    first_sentence_end,
+    is_audible,
+    onset,
+    second_onset,
+)
 
 RATE_HZ = 24_000
 
@@ -42,9 +48,28 @@ def test_the_second_detector_wants_two_windows_above_minus_45_dbfs() -> None:
     assert 390 <= found / RATE_HZ * 1e3 <= 400
 
 
-def test_the_second_detector_does_not_hear_an_offset() -> None:
-    assert second_onset(level(200, -60, dc=1_000), RATE_HZ) is None
-    assert onset(level(200, -60, dc=1_000), RATE_HZ) == 0
+def test_no_detector_hears_an_offset() -> None:
+    quiet = level(200, -60, dc=1_000)
+    assert second_onset(quiet, RATE_HZ) is None
+    assert onset(quiet, RATE_HZ) is None
+    loud = np.concatenate([quiet, level(200, -20, dc=1_000)])
+    assert onset(loud, RATE_HZ) == RATE_HZ // 5
+    assert first_sentence_end(loud, RATE_HZ) == len(loud)
+
+
+def test_steps_from_one_constant_to_another_are_not_audible() -> None:
+    steps = np.concatenate([np.full(RATE_HZ, value, np.int16) for value in (0, 8_000, -8_000)])
+    assert not is_audible(steps, RATE_HZ)
+    assert is_audible(level(100, -30), RATE_HZ)
+    assert not is_audible(silence(100), RATE_HZ)
+    assert not is_audible(np.zeros(0, np.int16), RATE_HZ)
+
+
+def test_the_first_loud_sample_of_a_window_is_where_its_sound_begins() -> None:
+    samples = np.concatenate([silence(18), level(2, -20)])
+    window = len(samples)
+    assert abs(first_loud(samples, 0, window, -45.0) - RATE_HZ * 18 // 1_000) <= 1
+    assert first_loud(silence(20), 0, window, -45.0) == 0
 
 
 def test_silence_and_next_to_nothing_have_no_onset() -> None:

@@ -34,6 +34,14 @@ def test_a_sample_is_heard_when_its_chunk_plays() -> None:
     assert [playback.heard_ms(sample) for sample in (0, 99, 100, 150)] == [0, 99, 130, 180]
 
 
+def test_sound_is_not_heard_before_the_chunk_that_it_came_with() -> None:
+    playback = play([0, 130], [100, 100], RATE_HZ)
+    # A window of silence from 95 on whose sound begins at 100, or at 97 already.
+    assert playback.audible_ms(95, 100) == 130
+    assert playback.audible_ms(95, 97) == 95
+    assert playback.audible_ms(150, 155) == 180
+
+
 def test_silences_before_speech_are_told_from_those_in_it() -> None:
     playback = play([0, 30, 90], [20, 40, 40], RATE_HZ)
     assert playback.underruns_ms == (10, 20)

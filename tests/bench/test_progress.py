@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 
 from speech_assets.bench.progress import Phase, Progress, ProgressLine
 
@@ -35,6 +36,21 @@ def test_a_terminal_has_one_line_that_a_shorter_one_covers_and_clear_empties() -
     before = terminal.getvalue()
     show.clear()
     assert terminal.getvalue() == before
+
+
+def test_a_reader_who_has_left_ends_nothing() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as pipe:  # noqa: PTH123 a descriptor has no path
+        show = ProgressLine(pipe)
+        show(progress("warm-up"))
+        show(progress())
+        show.clear()
+    ProgressLine(None)(progress())
+    closed = io.StringIO()
+    show = ProgressLine(closed)
+    closed.close()
+    show(progress())
 
 
 def test_a_log_has_a_line_of_each_phase_and_not_of_every_look() -> None:

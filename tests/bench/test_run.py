@@ -12,9 +12,10 @@ import httpx
 import psutil
 import pyarrow.compute as pc
 import pytest
-from bench.speaking_server import speaking_server
+from bench.asked_server import TRICKLE, asked_server
+from bench.speaking_server import speaking_server, speech
 
-from speech_assets.bench import clients
+from speech_assets.bench import clients, server_probe
 from speech_assets.bench.options import BenchOptions
 from speech_assets.bench.rows import SCHEMA
 from speech_assets.bench.run import BenchRun, run_bench
@@ -172,6 +173,51 @@ def test_a_share_is_cancelled_and_the_server_is_free_of_them(url: str) -> None:
     assert run.levels[0].outcomes["cancelled"] > 0
     assert not run.has_errors
     assert run.levels[0].figures["cancel_to_free_ms"].value >= 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "level"), [("closed", 2.0), ("open", 8.0)], ids=["closed", "open"]
+)
+def test_a_request_that_hangs_from_the_warm_up_on_fails_the_level_and_has_a_row(
+    mode: str, level: float
+) -> None:
+    with speaking_server() as (url, _):
+        run = run_bench(options(url, "hang-second", mode=mode, levels=(level,), timeout_s=4.0))
+    (summary,) = run.levels
+    assert not summary.passed
+    assert any("before the window failed in it or later" in one for one in summary.failures)
+    assert run.has_errors
+    hung = [row for row in run.rows.to_pylist() if row["outcome"] == "timeout"]
+    assert len(hung) == 1
+    assert hung[0]["warmup"]
+    assert hung[0]["ended_s"] - hung[0]["dispatched_s"] >= 4.0
+    assert summary.completed > 0
+
+
+def test_a_client_that_is_killed_between_two_levels_leaves_the_first(url: str) -> None:
+    def kill(_: LevelSummary) -> bool:
+        process = client_processes()[0]
+        process.kill()
+        # Its end is seen by the next order only if it has come; its pipe is closed by then.
+        gone = process.pid
+        while psutil.pid_exists(gone) and psutil.Process(gone).status() != psutil.STATUS_ZOMBIE:
+            pass
+        return True
+
+    run = run_bench(options(url, levels=(1.0, 2.0), duration_s=0.5), after_level=kill)
+    assert [level.level for level in run.levels] == [1.0]
+    assert run.rows.num_rows > 0
+    assert not run.valid
+    assert "killed by signal 9" in run.summary["client"]["reasons"][0]
+
+
+def test_slow_probes_hold_up_no_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_probe, "_ASK_WITHIN_S", 1.0)
+    answers = {"/config": TRICKLE, "/metrics": TRICKLE, "/v1/audio/speech": speech(24_000)}
+    with asked_server(answers) as (url, asked):
+        run = run_bench(options(url, levels=(1.0, 2.0), duration_s=0.5))
+    assert [level.passed for level in run.levels] == [True, True], run.levels
+    assert (asked["/config"], asked["/metrics"]) == (1, 1)
 
 
 def test_a_restart_of_the_server_fails_the_level(url: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 
 import pytest
@@ -24,16 +25,16 @@ def gaps(times: list[float]) -> list[float]:
 def test_arrivals_ascend_within_their_time_and_come_again_of_the_same_seed(
     kind: str, rate: float, seed: int, until_s: float
 ) -> None:
-    times = arrivals(kind, rate, seed, until_s)
+    times = list(arrivals(kind, rate, seed, until_s))
     assert times == sorted(times)
     assert all(0 <= at < until_s for at in times)
-    assert arrivals(kind, rate, seed, until_s) == times
+    assert list(arrivals(kind, rate, seed, until_s)) == times
 
 
 @settings(deadline=None)
 @given(KINDS, st.integers(0, 1_000), st.floats(1, 30))
 def test_a_longer_schedule_begins_as_a_shorter_one(kind: str, seed: int, until_s: float) -> None:
-    short, long = (arrivals(kind, 5.0, seed, end) for end in (until_s, 2 * until_s))
+    short, long = (list(arrivals(kind, 5.0, seed, end)) for end in (until_s, 2 * until_s))
     assert long[: len(short)] == short
 
 
@@ -41,14 +42,20 @@ def test_a_longer_schedule_begins_as_a_shorter_one(kind: str, seed: int, until_s
     ("kind", "cv"), [("poisson", 1.0), ("gamma:0.5", 0.5), ("gamma:2", 2.0), ("constant", 0.0)]
 )
 def test_arrivals_have_the_rate_and_the_variation_asked_for(kind: str, cv: float) -> None:
-    between = gaps(arrivals(kind, 10.0, 1, 4_000.0))[1:]
+    between = gaps(list(arrivals(kind, 10.0, 1, 4_000.0)))[1:]
     mean = statistics.mean(between)
     assert mean == pytest.approx(0.1, rel=0.03)
     assert statistics.stdev(between) / mean == pytest.approx(cv, rel=0.03, abs=1e-6)
 
 
+def test_arrivals_are_drawn_as_they_are_due_and_not_all_at_once() -> None:
+    endless = arrivals("poisson", 1e9, 1, math.inf)
+    assert len(list(itertools.islice(endless, 5))) == 5
+
+
 def test_another_seed_is_another_schedule() -> None:
-    assert arrivals("poisson", 5.0, 1, 10.0) != arrivals("poisson", 5.0, 2, 10.0)
+    first, second = (list(arrivals("poisson", 5.0, seed, 10.0)) for seed in (1, 2))
+    assert first != second
 
 
 @settings(deadline=None)
@@ -62,7 +69,7 @@ def test_processes_share_one_schedule_without_gap_or_double(processes: int, seed
 
 def test_only_arrivals_of_the_window_are_offered() -> None:
     part = open_part(0, 1, 5)
-    times = arrivals("poisson", 4.0, 5, 9.0)
+    times = list(arrivals("poisson", 4.0, 5, 9.0))
     assert part.offered() == sum(1.0 <= at < 6.0 for at in times) > 0
 
 

@@ -13,11 +13,11 @@ from speech_assets.load.ladder import (
     Measured,
     Step,
     changed,
-    load_ladder,
     outcome_of,
     slug,
     superseded,
 )
+from speech_assets.load.ladder_file import load_ladder
 from speech_assets.load.tables import ladder_table
 
 HEAD = '[ladders.mine]\npreset = "embedded-bf16"\n'
@@ -122,20 +122,36 @@ def test_a_users_table_is_read(tmp_path: Path) -> None:
         ("", r"there is no \[ladders.mine\]; there are: none"),
         ("[ladders.other]\n", "there are: other"),
         ("[ladders", "is not TOML"),
-        ("[ladders.mine]\n" + STEP, "preset is None; name a preset"),
+        ("[ladders.mine]\n" + STEP, r"ladders\.mine\.preset is missing"),
         (HEAD, "steps is missing"),
         (HEAD + "speed = 1\n" + STEP, "ladders.mine.speed is not a setting"),
+        (HEAD + 'name = "other"\n' + STEP, "ladders.mine.name is not a setting"),
         (HEAD + "levels = [0]\n" + STEP, "0 is no level"),
         (HEAD + "levels = []\n" + STEP, "there is no level"),
-        (HEAD + "levels = 2\n" + STEP, "levels is 2; give a list"),
-        (HEAD + "duration_s = 0\n" + STEP, "duration_s is 0; it must be 1 or more"),
+        (HEAD + "levels = 2\n" + STEP, "levels is 2: Input should be a valid array"),
+        (HEAD + "duration_s = 0\n" + STEP, "duration_s is 0; it must be 1 to 86400"),
         (HEAD + "settings = { speed = 1 }\n" + STEP, "'speed' is no switch of a preset"),
         (HEAD + STEP.replace("largest_hop", "warp"), r"step 1 \(a\): 'warp' is no switch"),
-        (HEAD + STEP.replace("value = 1\n", ""), "value is missing"),
+        (HEAD + STEP.replace("value = 1\n", ""), r"step 1 \(a\): value is missing"),
+        (HEAD + STEP.replace("value", "vlaue"), r"step 1 \(a\): vlaue is not a setting"),
+        (HEAD + STEP.replace("= 1\n", "= 2024-01-01\n"), r"step 1 \(a\): value is 2024-01-01"),
+        (HEAD + STEP.replace("= 1\n", "= [1, nan]\n"), r"step 1 \(a\): value\.1 is nan"),
+        (HEAD + "settings = { vllm = { a = 07:30:00 } }\n" + STEP, r"vllm\.a is 07:30:00"),
+        (HEAD + "duration_s = inf\n" + STEP, r"toml: ladders\.mine\.duration_s is inf"),
+        (HEAD + "warmup_s = nan\n" + STEP, r"toml: ladders\.mine\.warmup_s is nan"),
+        (HEAD + "warmup_s = 90000\n" + STEP, "warmup_s is 90000; it must be 0 to 86400"),
+        (HEAD + 'warmup_s = "5"\n' + STEP, "warmup_s is '5': Input should be a valid number"),
+        (HEAD + "note = 1\n" + STEP, "ladders.mine.note is 1"),
+        (HEAD + "steps = [1]\n", "steps, step 1 is 1"),
+        (HEAD + f"levels = {list(range(1, 5000))}\n" + STEP, "4097 is no level"),
+        (HEAD + f"levels = '{'1,' * 5000}'\n" + STEP, "levels is '1,1,"),
+        (HEAD + "levels = " + "[" * 5000, "is not TOML"),
+        (HEAD + STEP.replace("= 1\n", f"= {'9' * 5000}\n"), "is not TOML"),
+        (HEAD + STEP.replace('"a"', '"a\\nb"'), "give each step a name, on one line"),
         (HEAD + STEP.replace('name = "a"', 'name = ""'), "give each step a name"),
         (HEAD + STEP + STEP, r"step 2 \(a\): another step has this name"),
         (HEAD + STEP + 'follows = "z"\n', "follows is 'z'; name a step before it: baseline"),
-        (HEAD + STEP + 'needs = "tpu"\n', "needs is 'tpu'; it must be cpu or cuda"),
+        (HEAD + STEP + 'needs = "tpu"\n', r"step 1 \(a\): needs is 'tpu': .*'cpu' or 'cuda'"),
         (HEAD + STEP + "worth = 1\n", "worth is not a setting"),
     ],
 )
@@ -144,8 +160,22 @@ def test_a_table_that_cannot_be_climbed_is_refused_in_one_line(
 ) -> None:
     with pytest.raises(ConfigError, match=says) as caught:
         load(tmp_path, toml)
+    assert len(str(caught.value)) < 500
     if "TOML" not in says:
         assert "\n" not in str(caught.value)
+
+
+def test_a_name_that_is_no_folders_is_refused(tmp_path: Path) -> None:
+    for name in ("../up", "a\nb", "", "--"):
+        with pytest.raises(ConfigError, match="its name must be text on one line"):
+            load_ladder(name, tmp_path / "absent.toml")
+
+
+def test_a_value_of_any_letters_reaches_the_preset(tmp_path: Path) -> None:
+    preset = load_preset("embedded-bf16", {})
+    (tmp_path / "presets.toml").write_text(changed(preset, "a", {"vllm": {"x": 'ü 😀 "'}}))
+    read = load_presets({"SPEECH_PRESETS": str(tmp_path / "presets.toml")})["a"]
+    assert read.vllm == {"x": 'ü 😀 "'}
 
 
 def test_a_missing_table_is_named(tmp_path: Path) -> None:

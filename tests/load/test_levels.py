@@ -10,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from load.rows import level_row
 
+from speech_assets.bench.errors import BenchError
+from speech_assets.bench.options import BenchOptions
 from speech_assets.errors import ConfigError
 from speech_assets.load.levels import (
+    MOST_SEED,
     largest_passing,
     largest_with_margin,
     never_failed,
@@ -41,6 +44,10 @@ def test_levels_loads_and_seeds_are_read_from_text() -> None:
         ("9999", "9999 is no level"),
         ("2,1", "levels must ascend"),
         ("1,1", "each given once"),
+        ("-1,2", "-1 is no level"),
+        (",".join(map(str, range(1, 5001))), "4097 is no level"),
+        ("1," * 5000, "'' is no number"),
+        ("1" * 5000, "inf is no level"),
     ],
 )
 def test_levels_that_cannot_be_are_refused_in_one_line(text: str, says: str) -> None:
@@ -48,18 +55,41 @@ def test_levels_that_cannot_be_are_refused_in_one_line(text: str, says: str) -> 
         parse_levels(text)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 200
 
 
-@pytest.mark.parametrize("text", ["", "shouting", "generating,generating", "generating,"])
+@pytest.mark.parametrize(
+    "text", ["", "shouting", "a" * 5000, "generating,generating", "generating,"]
+)
 def test_loads_that_cannot_be_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="give generating or listening, or both"):
+    with pytest.raises(ConfigError, match="give generating or listening, or both") as caught:
         parse_loads(text)
+    assert len(str(caught.value)) < 200
 
 
-@pytest.mark.parametrize("text", ["", "a", "-1", "1.5", "1,,2"])
-def test_seeds_that_cannot_be_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="give whole numbers with commas between"):
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        *((text, "give whole numbers with commas") for text in ("", "a", "-1", "1.5", "1,,2")),
+        ("1,1", "seeds '1,1': 1 is given more than once"),
+        ("1,01", "1 is given more than once"),
+        ("99999999999999999999", f"no seed; give 0 to {2**40 - 1}"),
+        (str(2**40), f"{2**40} is no seed"),
+        ("9" * 5000, "is no seed"),
+        ("1," * 5000, "give whole numbers with commas"),
+    ],
+)
+def test_seeds_that_cannot_be_are_refused(text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as caught:
         parse_seeds(text)
+    assert len(str(caught.value)) < 200
+
+
+def test_the_largest_seed_is_one_that_the_client_takes() -> None:
+    assert parse_seeds(f"0,{2**40 - 1},007") == (0, 2**40 - 1, 7)
+    assert BenchOptions("http://127.0.0.1:1", seed=MOST_SEED).seed == 2**40 - 1
+    with pytest.raises(BenchError, match="seed"):
+        BenchOptions("http://127.0.0.1:1", seed=MOST_SEED + 1)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +100,10 @@ def test_seeds_that_cannot_be_are_refused(text: str) -> None:
         ({"warmup_s": -1.0}, "warmup_s is -1"),
         ({"lag_limit_ms": 0.0}, "lag_limit_ms is 0"),
         ({"levels": ()}, "there is no level"),
-        ({"seeds": ()}, "there is no seed or no load"),
+        ({"duration_s": float("inf")}, "duration_s is inf"),
+        ({"seeds": ()}, "there is no seed"),
+        ({"seeds": (1, 1)}, "1 is given more than once"),
+        ({"loads": ()}, "there is no load"),
     ],
 )
 def test_a_sweep_that_cannot_be_is_refused(changed: dict, says: str) -> None:

@@ -11,38 +11,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from results.examples import FIGURES, example
 
 from speech_assets.corpus.shards import ARCHIVE_SCHEMA
 from speech_assets.errors import ConfigError
 from speech_assets.results import published
 from speech_assets.results.__main__ import main
 from speech_assets.results.pages import TABLES, render_page
-from speech_assets.results.result import Figure, Result, read_result
+from speech_assets.results.result import Figure, read_result
 from speech_assets.results.tables import tokenize_table
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def example(**changed: Any) -> dict[str, Any]:
-    result = Result(
-        kind="tokenize",
-        name="snac-5.1M-abc",
-        started_at="2026-11-29T10:00:00Z",
-        device={"name": "A CPU (R) 9000"},
-        command="python -m speech_assets.work.bench_tokenize",
-        config={"codec": "snac-5.1M-abc", "shards": 8},
-        rows=[{"round": 0}],
-        figures={
-            "hours_per_min": Figure(1.234, "h/min", 3, 1.2, 1.3),
-            "encoder_hours_per_min": Figure(1.3, "h/min"),
-            "share_of_encoder": Figure(0.95, "ratio"),
-            "agreement": Figure(1.0, "share"),
-            "device_busy_share": Figure(0.9, "share"),
-            "peak_memory_gib": Figure(0.5, "GiB"),
-        },
-    )
-    return {**result.as_json(), **changed}
 
 
 @pytest.fixture
@@ -55,15 +35,11 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def write(path: Path, value: object) -> Path:
-    path.write_text(json.dumps(value))
-    return path
-
-
 def test_a_published_result_is_what_the_page_shows(
     repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source = write(repository / "run.json", example())
+    source = repository / "run.json"
+    source.write_bytes(example())
     assert main(["publish", str(source)]) == 0
     assert (
         repository / "results/tokenize/a-cpu-r-9000/snac-5-1m-abc/20261129100000.json"
@@ -81,61 +57,69 @@ def test_a_published_result_is_what_the_page_shows(
 
 def test_the_newest_run_of_a_configuration_is_shown(repository: Path) -> None:
     for day, value in ((28, 5.0), (29, 7.0)):
-        made = example(started_at=f"2026-11-{day}T10:00:00Z")
-        made["figures"]["hours_per_min"]["value"] = value
-        published.publish(write(repository / f"{day}.json", made))
+        figures = {**FIGURES, "hours_per_min": Figure(value, "h/min")}
+        published.publish(example(started_at=f"2026-11-{day}T10:00:00Z", figures=figures), "run")
     table = tokenize_table(published.of_kind("tokenize"))
     assert "| 7 |" in table
     assert "| 5 |" not in table
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"config": {"codec": "another"}}, "config_sha256 is not that of its config"),
-        ({"schema_version": 99}, "schema version 99"),
-        ({"figures": {"hours_per_min": 3}}, "figure hours_per_min is 3"),
-        ({"figures": {"hours_per_min": {"value": float("nan")}}}, "must be finite"),
-        ({"figures": {"hours_per_min": {"value": True}}}, "must have a number as value"),
-        ({"figures": []}, "must name at least one"),
-        ({"figures": {}}, "must name at least one"),
-        ({"started_at": ""}, "started_at is ''"),
-        ({"started_at": 5}, "started_at is 5"),
-        ({"name": "///"}, "name is '///'"),
-        ({"device": "a CPU"}, "device.name is None"),
-        ({"kind": ""}, "kind is ''"),
-    ],
-)
-def test_a_file_that_is_not_a_result_is_refused(
-    tmp_path: Path, changed: dict[str, Any], message: str
+def test_a_full_run_is_shown_before_a_newer_one_that_was_reduced(repository: Path) -> None:
+    for day, is_reduced in ((27, False), (28, False), (29, True)):
+        published.publish(example(started_at=f"2026-11-{day}T10:00:00Z", reduced=is_reduced), "x")
+    [shown] = published.of_kind("tokenize")
+    assert shown["started_at"] == "2026-11-28T10:00:00Z"
+    short = {"name": "short", "reduced": True}
+    published.publish(example(**short, started_at="2026-11-27T10:00:00Z"), "x")
+    published.publish(example(**short, started_at="2026-11-29T10:00:00Z"), "x")
+    shown = [result["started_at"] for result in published.of_kind("tokenize")]
+    assert shown == ["2026-11-29T10:00:00Z", "2026-11-28T10:00:00Z"]
+
+
+def test_only_complete_results_of_a_kind_that_a_page_shows_are_published(repository: Path) -> None:
+    with pytest.raises(ConfigError, match=r"run: status is 'invalid', .*measure it again"):
+        published.publish(example(status="invalid"), "run")
+    with pytest.raises(ConfigError, match=r"run: kind is '\.\./\.\./evil'"):
+        published.publish(example(kind="../../evil"), "run")
+    with pytest.raises(ConfigError, match="no page shows results of kind 'evil'; those shown are"):
+        published.publish(example(kind="evil"), "run")
+    assert not (repository / "results").exists()
+
+
+def test_a_published_file_that_was_put_there_by_hand_is_refused(
+    repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(ConfigError, match=message):
-        read_result(write(tmp_path / "run.json", example(**changed)))
+    path = published.publish(example(), "run")
+    assert main(["render"]) == 0
+
+    def refusal() -> str:
+        assert main(["check"]) == main(["render"]) == 2
+        *_, line = capsys.readouterr().err.splitlines()
+        return line
+
+    copy = path.with_name("copy.json")
+    copy.write_bytes(path.read_bytes())
+    assert f"{copy}: by its kind, device, name and started_at it belongs in {path}" in (
+        refusal().replace("in results/", f"in {repository}/results/")
+    )
+    copy.unlink()
+    path.write_bytes(example(status="invalid"))
+    assert "status is 'invalid'" in refusal()
+    value = json.loads(example())
+    value["figures"]["hours_per_min"]["value"] = 99.0
+    path.write_text(json.dumps(value))
+    assert "content_sha256 is not that of its content: the file was edited" in refusal()
 
 
-def test_a_damaged_or_incomplete_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / "broken.json").write_text("{")
-    with pytest.raises(ConfigError, match=r"broken\.json is not a result file"):
-        read_result(tmp_path / "broken.json")
-    with pytest.raises(ConfigError, match=r"it has no .*figures"):
-        read_result(write(tmp_path / "short.json", {"kind": "tokenize"}))
-    with pytest.raises(ConfigError, match="is not a result file"):
-        read_result(tmp_path / "absent.json")
-
-
-def test_only_complete_results_are_published_and_only_below_results(repository: Path) -> None:
-    with pytest.raises(ConfigError, match="status is 'failed'"):
-        published.publish(write(repository / "run.json", example(status="failed")))
-    target = published.publish(write(repository / "run.json", example(kind="../../evil")))
-    assert target.is_relative_to(repository / "results")
-
-
-def test_a_result_without_the_figures_of_its_table_is_named(repository: Path) -> None:
-    made = example()
-    del made["figures"]["agreement"]
-    published.publish(write(repository / "run.json", made))
-    with pytest.raises(ConfigError, match="has no figure agreement"):
-        tokenize_table(published.of_kind("tokenize"))
+def test_no_text_of_a_result_breaks_a_page(repository: Path) -> None:
+    config = {"codec": "a|b\r\nc\u2028d <!-- /results -->\n<!-- results: server -->"}
+    published.publish(
+        example(name="a|b <!-- /results -->", config=config, device={"name": "x | --> <!--"}), "run"
+    )
+    assert main(["render"]) == 0
+    assert main(["check"]) == 0
+    [row] = [line for line in (repository / "README.md").read_text().splitlines() if "1.23" in line]
+    assert row.startswith("| x \\| --&gt; &lt;!-- | a\\|b c d &lt;!-- /results --&gt; &lt;!-- res")
 
 
 def test_a_page_with_an_unknown_table_or_an_open_block_is_refused() -> None:

@@ -10,8 +10,8 @@ from voice import trained
 
 from server.codec import load_codec
 from server.packed import plain_folder
-from speech_assets.results import pages
 from speech_assets.errors import ConfigError
+from speech_assets.results import pages
 from speech_assets.voice.card import NOT_RECORDED
 from speech_assets.work.voice_export import argument_parser, export
 from speech_assets.work.worker import Reporter

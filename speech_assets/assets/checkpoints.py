@@ -1,0 +1,267 @@
+"""From a base model to checkpoints of every precision: work processes make, this shows.
+
+Partitions are presets. One that serves another's weights (`model = "store:NAME"`) has a partition
+of its own: its checks are its own.
+"""
+
+# No `from __future__ import annotations`: Dagster reads the annotation of `context` as an object.
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from resources.configured import StoreResource, WorkResource
+from server.checks import read_checks
+from server.presets import load_preset
+from speech_assets.assets.failures import ERRORS, failed, result_of
+from speech_assets.profiles import Profile
+from speech_assets.quantize import base_model as base
+from speech_assets.quantize import calibration as generations
+from speech_assets.quantize.speed_tables import precision_table
+
+GROUP = "checkpoints"
+# Bump when the same checkpoint would be made, judged or timed otherwise.
+CHECKPOINT_CODE_VERSION = "1"
+FIDELITY_CODE_VERSION = "1"
+DECODE_SPEED_CODE_VERSION = "1"
+
+
+class CalibrationConfig(dg.Config):
+    """How much the base model speaks; 0 is all of the project's texts."""
+
+    texts: int = Field(0, description="that calibrate quantization", ge=0)
+    held_out: int = Field(0, description="that judge fidelity", ge=0)
+    max_tokens: int = Field(0, description="of a generation, 82.03 are a second", ge=0)
+
+
+class FidelityConfig(dg.Config):
+    """How much of what the base model spoke is looked at."""
+
+    generations: int = Field(0, description="held-out generations; 0 is all", ge=0)
+
+
+class DecodeSpeedConfig(dg.Config):
+    """How long decoding is timed; 0 is the command's own number."""
+
+    tokens: int = Field(0, description="of a run", ge=0)
+    runs: int = Field(0, description="that are timed, after the warm-up", ge=0)
+    profile: bool = Field(False, description="also which kernels take how much of it")
+
+
+def checkpoint_assets(profile: Profile) -> list[Any]:
+    """Base model, calibration, and of each preset its checkpoint, fidelity and decode speed."""
+    presets = dg.StaticPartitionsDefinition(list(profile.presets))
+
+    @dg.asset(group_name=GROUP, kinds={"huggingface"}, code_version=base.CODE_VERSION)
+    def base_model(
+        context: dg.AssetExecutionContext, store: StoreResource, work: WorkResource
+    ) -> dg.MaterializeResult:
+        """The model that all checkpoints are made from, fetched if need be and validated: weights
+        whole, of the layout that speech tokens have."""
+        arguments = ["--store", store.root]
+        arguments += [word for name in profile.presets for word in ("--preset", name)]
+        try:
+            found = result_of(context, work.run(context, "base_model", arguments), "base_model")
+        except ERRORS as error:
+            raise failed(context, error) from error
+        return dg.MaterializeResult(
+            data_version=dg.DataVersion(str(found["weights_sha256"])),
+            metadata={
+                "location": str(found["location"]),
+                "weights_sha256": str(found["weights_sha256"]),
+                "weights_mib": float(found["weights_bytes"]) / 2**20,
+                "vocabulary_size": int(found["vocabulary_size"]),
+                "layers": int(found["layers"]),
+                "tied_head": bool(found["tied_head"]),
+                "voices": ", ".join(found["voices"]),
+            },
+        )
+
+    @dg.asset(
+        group_name=GROUP,
+        deps=[base_model],
+        kinds={"json"},
+        pool="gpu",
+        code_version=generations.CODE_VERSION,
+        check_specs=[
+            dg.AssetCheckSpec(
+                "apart",
+                asset="calibration",
+                blocking=True,
+                description="Texts that calibrate share no sentence with those that judge.",
+            )
+        ],
+    )
+    def calibration(
+        context: dg.AssetExecutionContext,
+        config: CalibrationConfig,
+        store: StoreResource,
+        work: WorkResource,
+    ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult]:
+        """What the base model itself says of the project's texts: of some of them quantizers learn
+        which weights matter, by the others checkpoints are judged."""
+        try:
+            preset = base.base_preset(profile.presets).name
+            arguments = ["--store", store.root, "--preset", preset]
+            arguments += _given(texts=config.texts, held_out=config.held_out)
+            arguments += _given(max_tokens=config.max_tokens)
+            made = result_of(context, work.run(context, "calibration", arguments), "calibration")
+            texts = [
+                [row.text for row in generations.read_generations(store.store(), key)]
+                for key in (generations.CALIBRATION_KEY, generations.HELD_OUT_KEY)
+            ]
+        except ERRORS as error:
+            raise failed(context, error) from error
+        shared = ""
+        try:
+            generations.check_apart(generations.text_sets(*texts))
+        except generations.CalibrationError as error:
+            shared = str(error)
+        yield dg.AssetCheckResult(
+            passed=not shared, asset_key="calibration", check_name="apart", description=shared
+        )
+        yield dg.MaterializeResult(metadata=_numbers(made))
+
+    @dg.asset(
+        partitions_def=presets,
+        group_name=GROUP,
+        deps=[base_model, calibration],
+        kinds={"vllm"},
+        pool="gpu",
+        code_version=CHECKPOINT_CODE_VERSION,
+        check_specs=[
+            dg.AssetCheckSpec(
+                "engine",
+                asset="checkpoints",
+                blocking=True,
+                description="vLLM loads it and gives the logits of its dequantized weights.",
+            )
+        ],
+    )
+    def checkpoints(
+        context: dg.AssetExecutionContext, store: StoreResource, work: WorkResource
+    ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult]:
+        """The preset's checkpoint, made by its recipe, in the form that vLLM loads. One that is
+        there and unchanged is kept."""
+        arguments = ["--preset", context.partition_key, "--store", store.root]
+        try:
+            made = result_of(context, work.run(context, "checkpoint", arguments), "checkpoint")
+            yield _check(context, store, "checkpoints", "engine")
+        except ERRORS as error:
+            raise failed(context, error) from error
+        yield dg.MaterializeResult(metadata=_numbers(made))
+
+    @dg.asset(
+        partitions_def=presets,
+        group_name=GROUP,
+        deps=[checkpoints, calibration],
+        kinds={"torch"},
+        pool="gpu",
+        code_version=FIDELITY_CODE_VERSION,
+        check_specs=[
+            dg.AssetCheckSpec(
+                "fidelity",
+                asset="fidelity",
+                blocking=True,
+                description="Mean KL divergence from the base model is within the preset's limit.",
+            )
+        ],
+    )
+    def fidelity(
+        context: dg.AssetExecutionContext,
+        config: FidelityConfig,
+        store: StoreResource,
+        work: WorkResource,
+    ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult]:
+        """How far the preset strays from the base model: both read what the base model said of
+        texts that calibrated nothing, and their predictions are compared token by token."""
+        arguments = ["--preset", context.partition_key, "--store", store.root]
+        arguments += _given(generations=config.generations)
+        try:
+            made = result_of(context, work.run(context, "fidelity", arguments), "fidelity")
+            value = store.store().read_json(made["key"])
+            yield _check(context, store, "fidelity", "fidelity")
+        except ERRORS as error:
+            raise failed(context, error) from error
+        yield dg.MaterializeResult(metadata=result_metadata(value, store.store().path(made["key"])))
+
+    @dg.asset(
+        partitions_def=presets,
+        group_name=GROUP,
+        deps=[checkpoints],
+        kinds={"benchmark"},
+        pool="gpu",
+        code_version=DECODE_SPEED_CODE_VERSION,
+    )
+    def decode_speed(
+        context: dg.AssetExecutionContext,
+        config: DecodeSpeedConfig,
+        store: StoreResource,
+        work: WorkResource,
+    ) -> dg.MaterializeResult:
+        """How fast the preset decodes alone, one stream and no server, beside what the memory's
+        bandwidth allows."""
+        arguments = ["--preset", context.partition_key, "--store", store.root]
+        arguments += _given(tokens=config.tokens, runs=config.runs)
+        arguments += ["--profile"] * config.profile
+        try:
+            made = result_of(context, work.run(context, "decode_speed", arguments), "decode_speed")
+            value = store.store().read_json(made["key"])
+        except ERRORS as error:
+            raise failed(context, error) from error
+        return dg.MaterializeResult(
+            metadata={
+                **result_metadata(value, store.store().path(made["key"])),
+                "precision": dg.MetadataValue.md(precision_table([value])),
+            }
+        )
+
+    return [base_model, calibration, checkpoints, fidelity, decode_speed]
+
+
+def result_metadata(value: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """What an asset's page shows of a result: its figures, device, and the command that made it."""
+    return {
+        **{
+            name: dg.MetadataValue.float(float(figure["value"]))
+            for name, figure in value["figures"].items()
+        },
+        "result": dg.MetadataValue.path(path),
+        "device": dg.MetadataValue.text(str(value["device"]["name"])),
+        "status": dg.MetadataValue.text(str(value["status"])),
+        "command": dg.MetadataValue.md(f"`{value['command']}`"),
+    }
+
+
+def _check(
+    context: dg.AssetExecutionContext, store: StoreResource, asset: str, name: str
+) -> dg.AssetCheckResult:
+    """The check of that name, as the work process has written it beside the preset's weights."""
+    preset = load_preset(context.partition_key)
+    weights = preset.model_location(store.root).folder
+    assert weights is not None, "checked weights are on this machine"
+    check = read_checks(preset.checks_path(store.root), weights)[name]
+    numbers = {"value": check.value, "limit": check.limit}
+    return dg.AssetCheckResult(
+        passed=check.passed,
+        asset_key=asset,
+        check_name=name,
+        description=check.detail,
+        metadata={k: dg.MetadataValue.float(v) for k, v in numbers.items() if v is not None},
+    )
+
+
+def _numbers(made: Mapping[str, Any]) -> dict[str, Any]:
+    """A work process' plain values as metadata."""
+    return {k: v for k, v in made.items() if k != "kind" and isinstance(v, str | int | float)}
+
+
+def _given(**numbers: int) -> list[str]:
+    """Options of a command, of those numbers that are not 0."""
+    return [
+        word
+        for name, value in numbers.items()
+        if value
+        for word in (f"--{name.replace('_', '-')}", str(value))
+    ]

@@ -1,0 +1,252 @@
+"""Shapes of Llama models: bytes a decode step reads, and folders of a shape without weights.
+
+The speed of a step does not depend on what the weights are. By `register_random_weights` vLLM makes
+random ones of the shape that `config.json` gives, so that every precision of Orpheus 3B is timed
+where its weights are not.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from server.checkpoint import Checkpoint
+from server.frames import ORPHEUS, read_json, read_layout
+from speech_assets.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from server.engine import EngineFacts
+    from server.frames import TokenLayout
+    from server.recipe import Scheme
+
+_CACHE_SCALES = ("q_scale", "k_scale", "v_scale", "prob_scale")
+_FP8_SCALE_BYTES = 4  # float32, one a row.
+_WEIGHT_BITS: dict[Scheme, int] = {
+    "fp8": 8,
+    "fp8_weight_only": 8,
+    "w4a16": 4,
+    "w4a16_lmhead": 4,
+}
+LOAD_FORMAT = "speech_random"
+VALUE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaShape:
+    """Sizes of a Llama model, as `config.json` has them."""
+
+    vocabulary_size: int
+    hidden: int
+    inner: int
+    layers: int
+    query_heads: int
+    kv_heads: int
+    head_size: int
+    max_positions: int = 131_072
+
+    @property
+    def matrices(self) -> list[tuple[int, int]]:
+        """Rows and columns of the matrices of one layer: q, k, v, o, gate, up, down."""
+        queries, keys = self.query_heads * self.head_size, self.kv_heads * self.head_size
+        return [
+            *((rows, self.hidden) for rows in (queries, keys, keys)),
+            (self.hidden, queries),
+            *((self.inner, self.hidden),) * 2,
+            (self.hidden, self.inner),
+        ]
+
+    def config(self, quantization: Mapping[str, Any] | None, *, tied: bool) -> dict[str, Any]:
+        """Its `config.json`, with Orpheus' token ids and Llama 3.2's rotary scaling."""
+        rope = {
+            "rope_type": "llama3",
+            "rope_theta": 500_000.0,
+            "factor": 32.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8_192,
+        }
+        value: dict[str, Any] = {
+            "architectures": ["LlamaForCausalLM"],
+            "model_type": "llama",
+            "vocab_size": self.vocabulary_size,
+            "hidden_size": self.hidden,
+            "intermediate_size": self.inner,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.query_heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.head_size,
+            "max_position_embeddings": self.max_positions,
+            "hidden_act": "silu",
+            "rms_norm_eps": 1e-5,
+            "attention_bias": False,
+            "mlp_bias": False,
+            "tie_word_embeddings": tied,
+            "rope_parameters": rope,
+            "bos_token_id": ORPHEUS.begin_of_text,
+            "eos_token_id": ORPHEUS.end_of_speech,
+            "pad_token_id": 128_263,
+            "torch_dtype": "bfloat16",
+        }
+        return value if quantization is None else {**value, "quantization_config": quantization}
+
+
+SHAPES = {
+    "orpheus-3b": LlamaShape(ORPHEUS.vocabulary_size, 3_072, 8_192, 28, 24, 8, 128),
+    # Of the same form, small enough for any machine: a trial of the command, not of a model.
+    "orpheus-tiny": LlamaShape(ORPHEUS.vocabulary_size, 128, 256, 2, 2, 1, 64),
+}
+
+
+def shape_of(folder: Path) -> LlamaShape:
+    """The shape that the `config.json` in `folder` gives, of a checkpoint that was opened.
+
+    Raises:
+        WeightsError: there is no such file.
+    """
+    config = read_json(folder / "config.json")
+    hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
+    return LlamaShape(
+        vocabulary_size=int(config["vocab_size"]),
+        hidden=hidden,
+        inner=int(config["intermediate_size"]),
+        layers=int(config["num_hidden_layers"]),
+        query_heads=heads,
+        kv_heads=int(config.get("num_key_value_heads") or heads),
+        head_size=int(config.get("head_dim") or hidden // heads),
+        max_positions=int(config["max_position_embeddings"]),
+    )
+
+
+def named_shape(name: str) -> LlamaShape:
+    """The shape of that name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if name not in SHAPES:
+        raise ConfigError(f"no shape {name!r} for --random-weights; there are {', '.join(SHAPES)}")
+    return SHAPES[name]
+
+
+def step_bytes(
+    shape: LlamaShape,
+    scheme: Scheme,
+    group_size: int,
+    *,
+    head_rows: int,
+    value_bytes: int = 2,
+    head_value_bytes: int | None = None,
+) -> int:
+    """Bytes of weights that one decode step of one stream reads.
+
+    All matrices of all layers with their scales, norms, and `head_rows` rows of the head. What is
+    not quantized has `value_bytes` a number, the head `head_value_bytes` where that differs. One
+    row of the embedding, and keys and values, are left out: the latter are 1 % at 500 tokens of
+    Orpheus 3B in bfloat16 (57 MB of 6.6 GB).
+    """
+    bits = _WEIGHT_BITS.get(scheme, 8 * value_bytes)
+
+    def matrix(rows: int, columns: int, bits: int) -> int:
+        values = rows * columns
+        scales = 0
+        if scheme != "bf16" and bits == 8:
+            scales = rows * _FP8_SCALE_BYTES
+        elif bits == 4:
+            scales = rows * -(-columns // group_size) * value_bytes
+        return values * bits // 8 + scales
+
+    body = shape.layers * sum(matrix(*size, bits) for size in shape.matrices)
+    norms = (2 * shape.layers + 1) * shape.hidden * value_bytes
+    if scheme == "w4a16_lmhead":
+        head = matrix(head_rows, shape.hidden, 4)
+    else:
+        head = head_rows * shape.hidden * (head_value_bytes or value_bytes)
+    return body + norms + head
+
+
+def loaded_bytes(
+    shape: LlamaShape, scheme: Scheme, group_size: int, *, value_bytes: int, tied: bool
+) -> int:
+    """Bytes of all weights in memory: those of a step with the whole head, and the embedding.
+
+    A tied head is the embedding.
+    """
+    step = step_bytes(
+        shape, scheme, group_size, head_rows=shape.vocabulary_size, value_bytes=value_bytes
+    )
+    return step if tied else step + shape.vocabulary_size * shape.hidden * value_bytes
+
+
+def bytes_read(
+    shape: LlamaShape, scheme: Scheme, group_size: int, facts: EngineFacts, layout: TokenLayout
+) -> int:
+    """Bytes of weights that a decode step of an open engine reads.
+
+    Its head is cut to the rows that can be sampled; on a CPU the audio head multiplies the due
+    slot's rows alone, in float32 (`server.engine_model`).
+    """
+    own_head = facts.head == "audio" and facts.device == "cpu"
+    return step_bytes(
+        shape,
+        scheme,
+        group_size,
+        head_rows=layout.live_codes if own_head else facts.vocabulary_rows,
+        value_bytes=VALUE_BYTES[facts.dtype],
+        head_value_bytes=4 if own_head else None,
+    )
+
+
+def write_shape(
+    folder: Path, shape: LlamaShape, scheme: Scheme, quantization: Mapping[str, Any] | None
+) -> Checkpoint:
+    """A checkpoint in `folder` without weights, that vLLM loads with `LOAD_FORMAT`.
+
+    `open_checkpoint` would refuse it: it looks for the weights. `quantization` is what config.json
+    says of them. The layout is Orpheus' own, known by the vocabulary.
+    """
+    tied = scheme != "w4a16_lmhead"
+    config = json.dumps(shape.config(quantization, tied=tied), indent=1)
+    (folder / "config.json").write_text(config, encoding="utf-8")
+    return Checkpoint(
+        folder=folder,
+        layout=read_layout(folder),
+        vocabulary_size=shape.vocabulary_size,
+        max_positions=shape.max_positions,
+        layers=shape.layers,
+        kv_heads=shape.kv_heads,
+        head_size=shape.head_size,
+        quantization=None if quantization is None else str(quantization["quant_method"]),
+        weights_bytes=0,
+        tied_head=tied,
+    )
+
+
+@functools.cache
+def register_random_weights() -> None:
+    """Make `LOAD_FORMAT` known to vLLM in this process, whose environment is set.
+
+    It is vLLM's "dummy" with two differences. Packed 4-bit weights are random, not what the memory
+    held before, which is often zeros. Scales of cached keys and values are 1, as of a checkpoint
+    that has none: random ones can be negative, and kernels refuse those.
+    """
+    # Of vLLM, which the process that measures alone loads.
+    from vllm.model_executor.model_loader import register_model_loader
+    from vllm.model_executor.model_loader.dummy_loader import DummyModelLoader
+
+    class RandomLoader(DummyModelLoader):
+        def load_weights(self, model: Any, model_config: Any) -> None:
+            super().load_weights(model, model_config)
+            for module in model.modules():
+                for name, tensor in module.named_parameters(recurse=False):
+                    if name.endswith("packed"):
+                        tensor.data.random_(-(1 << 31), (1 << 31) - 1)
+                for name, tensor in module.state_dict(keep_vars=False).items():
+                    if name.removeprefix("_") in _CACHE_SCALES:
+                        tensor.fill_(1.0)
+
+    register_model_loader(LOAD_FORMAT)(RandomLoader)

@@ -1,0 +1,312 @@
+"""Have the base model speak the texts that calibrate checkpoints, and those that judge them.
+
+The project's own engine generates, as it would for a listener, a few streams at a time. What was
+finished before an end is kept and not generated again; nothing is done where all of it is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from resources.store import Store
+from server.checkpoint import open_checkpoint
+from server.checks import weights_sha256
+from server.engine import Generation, Sampling, find_device, open_engine
+from server.errors import EngineDiedError
+from server.presets import load_preset
+from server.text import TextEncoder
+from server.weights import MODEL_FILES, local_folder, parse_location
+from speech_assets.errors import ConfigError
+from speech_assets.profiles import DEFAULT_STORE
+from speech_assets.quantize.calibration import (
+    CALIBRATION_KEY,
+    CODE_VERSION,
+    HELD_OUT_KEY,
+    MAX_TOKENS,
+    RECORD_KEY,
+    SCHEMA_VERSION,
+    CalibrationError,
+    CalibrationRecord,
+    GenerationRow,
+    check_apart,
+    check_files,
+    pack_generations,
+    read_generations,
+    read_record,
+    spread,
+    text_sets,
+    texts_sha256,
+)
+from speech_assets.quantize.calibration_texts import CALIBRATION_TEXTS, HELD_OUT_TEXTS
+from speech_assets.work import worker
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from server.checkpoint import Checkpoint
+    from server.engine import Engine, EngineOutput, EngineSettings
+
+KIND = "calibration"
+STREAMS = 8
+"""Generations at once: a CPU gains little by more, and keys and values take memory."""
+PART_TEXTS = 16
+"""Texts between two points at which what is finished is kept: half a minute on a CPU."""
+FIRST_SEED = 4_100  # Of the first text; the others count up from it, held-out ones go on.
+_FOLDER = "calibration"
+_PART = f"{_FOLDER}/part-"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Task:
+    """One text to speak: its id, and its place in its set, which gives voice and seed."""
+
+    id: str
+    text: str
+    number: int
+
+
+def main() -> None:
+    """Entry point of `python -m speech_assets.work.calibration`."""
+    parser = worker.argument_parser("calibration", __doc__ or "")
+    add = parser.add_argument
+    add("--store", default=os.environ.get("SPEECH_STORE") or DEFAULT_STORE)
+    add("--preset", default="embedded-bf16", help="whose base model speaks, by its settings")
+    add("--base", default="", help="base model, DIR or REPO@REV; empty is the preset's")
+    add("--texts", type=int, default=len(CALIBRATION_TEXTS), help="how many calibrate")
+    add("--held-out", type=int, default=len(HELD_OUT_TEXTS), help="how many judge")
+    add("--max-tokens", type=int, default=MAX_TOKENS, help="of a generation; 82.03 are a second")
+    worker.run(_work, parser)
+
+
+def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
+    # Before torch loads, which reads it then: of its C++ side only errors are for a user.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    tasks = tasks_of("calibration", CALIBRATION_TEXTS, arguments.texts, 0)
+    held_out = tasks_of("held-out", HELD_OUT_TEXTS, arguments.held_out, len(CALIBRATION_TEXTS))
+    if arguments.max_tokens < 1:
+        raise ConfigError(f"--max-tokens is {arguments.max_tokens}; it must be 1 or more")
+    texts = [task.text for task in tasks], [task.text for task in held_out]
+    check_apart(text_sets(*texts))
+    store = Store(arguments.store)
+    preset = load_preset(arguments.preset)
+    location = parse_location(arguments.base) if arguments.base else preset.base_location()
+    given = local_folder(location, MODEL_FILES)
+    checkpoint = open_checkpoint(given)
+    layout = checkpoint.layout
+    sampling = {
+        "temperature": layout.temperature,
+        "top_p": layout.top_p,
+        "repetition_penalty": layout.repetition_penalty,
+        "max_tokens": arguments.max_tokens,
+    }
+    made_with: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "code_version": CODE_VERSION,
+        "base_weights_sha256": weights_sha256(given),
+        "texts_sha256": texts_sha256(*texts),
+        "sampling": sampling,
+    }
+    there = _already(store, made_with)
+    if there is not None:
+        reporter.log(f"{store.path(RECORD_KEY)}: the generations are there")
+        _report(reporter, there)
+        return
+    settings = engine_settings(preset.engine_settings(find_device(preset.device)))
+    reporter.start(len(tasks) + len(held_out), "texts")
+    speaker = Speaker(store, checkpoint, settings, sampling, _part_prefix(made_with), reporter)
+    try:
+        rows = {CALIBRATION_KEY: speaker.speak(tasks), HELD_OUT_KEY: speaker.speak(held_out)}
+    finally:
+        speaker.close()
+    store.delete(RECORD_KEY)  # It would speak of other files from here on.
+    files = {key: pack_generations(made) for key, made in rows.items()}
+    for key, data in files.items():
+        store.write_bytes(key, data)
+    record = CalibrationRecord(
+        base=str(location),
+        base_weights_sha256=made_with["base_weights_sha256"],
+        texts_sha256=made_with["texts_sha256"],
+        sampling=sampling,
+        engine={"dtype": settings.dtype, "device": settings.device, "head": settings.head},
+        rows=len(rows[CALIBRATION_KEY]),
+        held_out_rows=len(rows[HELD_OUT_KEY]),
+        tokens=sum(len(row.token_ids) for row in rows[CALIBRATION_KEY]),
+        held_out_tokens=sum(len(row.token_ids) for row in rows[HELD_OUT_KEY]),
+        sha256={key: hashlib.sha256(data).hexdigest() for key, data in files.items()},
+    )
+    store.write_json(RECORD_KEY, dataclasses.asdict(record))
+    for key in store.keys(_FOLDER):
+        if key.startswith(_PART):
+            store.delete(key)
+    cut = sum(row.finish_reason == "length" for made in rows.values() for row in made)
+    if cut:
+        reporter.notice(f"{cut} generations were cut at {arguments.max_tokens} tokens")
+    _report(reporter, record)
+
+
+def tasks_of(name: str, texts: Sequence[str], count: int, first: int) -> list[Task]:
+    """`count` of the texts, evenly spread.
+
+    A text keeps its number, counted from `first`, and so its voice and seed, whatever the count.
+
+    Raises:
+        ConfigError: there are not as many.
+    """
+    try:
+        places = spread(count, len(texts))
+    except CalibrationError as error:
+        raise ConfigError(f"{name} texts: {error}") from error
+    return [Task(f"{name}-{place:03d}", texts[place], first + place) for place in places]
+
+
+def engine_settings(settings: EngineSettings) -> EngineSettings:
+    """The settings of a preset for its base model: whole keys and values, a few streams."""
+    kept = {name: value for name, value in settings.vllm_args.items() if name != "kv_cache_dtype"}
+    return dataclasses.replace(
+        settings,
+        head="audio",
+        form="in_process",
+        max_streams=min(settings.max_streams, STREAMS),
+        vllm_args=kept,
+    )
+
+
+class Speaker:
+    """Speaks tasks in parts, each of which is kept; the engine is opened when it is needed."""
+
+    def __init__(
+        self,
+        store: Store,
+        checkpoint: Checkpoint,
+        settings: EngineSettings,
+        sampling: dict[str, Any],
+        prefix: str,
+        reporter: worker.Reporter,
+    ) -> None:
+        self._store = store
+        self._checkpoint = checkpoint
+        self._settings = settings
+        self._sampling = sampling
+        self._prefix = prefix
+        self._reporter = reporter
+        self._encoder = TextEncoder(checkpoint.folder, checkpoint.layout)
+        self._engine: Engine | None = None
+
+    def speak(self, tasks: Sequence[Task]) -> list[GenerationRow]:
+        """A row of each task, in their order.
+
+        Raises:
+            CalibrationError: nothing came of a text.
+            ServerError: the engine does not start, cannot run a text, or died.
+        """
+        rows: list[GenerationRow] = []
+        for start in range(0, len(tasks), PART_TEXTS):
+            part = tasks[start : start + PART_TEXTS]
+            key = f"{self._prefix}-{part[0].id}.jsonl.zst"
+            made = self._kept(key, part)
+            if made is None:
+                made = self._generate(part)
+                self._store.write_bytes(key, pack_generations(made))
+            else:
+                self._reporter.advance(len(part))
+            rows += made
+        return rows
+
+    def close(self) -> None:
+        """End the engine."""
+        if self._engine is not None:
+            self._engine.close()
+
+    def _kept(self, key: str, part: Sequence[Task]) -> list[GenerationRow] | None:
+        """The rows of a part that an earlier run has finished."""
+        try:
+            rows = read_generations(self._store, key)
+        except CalibrationError:  # Not there, or damaged: made again.
+            return None
+        same = [(row.id, row.text) for row in rows] == [(task.id, task.text) for task in part]
+        return rows if same else None
+
+    def _generate(self, part: Sequence[Task]) -> list[GenerationRow]:
+        if self._engine is None:
+            self._engine = open_engine(self._checkpoint, self._settings)
+        voices = self._checkpoint.layout.voices
+        waiting: dict[str, Generation] = {}
+        for task in part:
+            try:
+                prompt = self._encoder.encode(task.text, voices[task.number % len(voices)])
+            except ValueError as error:
+                raise CalibrationError(f"{task.id}: {error}") from error
+            sampling = Sampling(**self._sampling, seed=FIRST_SEED + task.number)
+            waiting[task.id] = Generation(task.id, prompt, sampling)
+            self._engine.add(waiting[task.id])
+        ids: dict[str, list[int]] = {task.id: [] for task in part}
+        reasons: dict[str, str] = {}
+        while self._engine.busy:
+            for output in self._engine.step():
+                self._take(output, ids, reasons)
+        return [
+            GenerationRow(
+                id=task.id,
+                text=task.text,
+                voice=voices[task.number % len(voices)],
+                seed=FIRST_SEED + task.number,
+                sampling=self._sampling,
+                prompt_ids=tuple(waiting[task.id].prompt_ids),
+                token_ids=tuple(ids[task.id]),
+                finish_reason=reasons[task.id],
+            )
+            for task in part
+        ]
+
+    def _take(
+        self, output: EngineOutput, ids: dict[str, list[int]], reasons: dict[str, str]
+    ) -> None:
+        name = output.request_id
+        ids[name] += output.token_ids
+        if output.finish_reason is None:
+            return
+        if output.finish_reason == "error":
+            raise EngineDiedError(f"{name}: the engine gave it up; run calibration again")
+        if not ids[name]:
+            raise CalibrationError(
+                f"{name}: the base model ended before it said anything; check that it is a "
+                "text-to-speech model of this layout"
+            )
+        reasons[name] = output.finish_reason
+        self._reporter.advance(1)
+
+
+def _part_prefix(made_with: dict[str, Any]) -> str:
+    """How keys of finished parts begin, by what they are made with; their texts are compared."""
+    same = {name: value for name, value in made_with.items() if name != "texts_sha256"}
+    return f"{_PART}{hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:16]}"
+
+
+def _already(store: Store, made_with: dict[str, Any]) -> CalibrationRecord | None:
+    """The record of an earlier run that made the same, its files whole."""
+    try:
+        record = read_record(store)
+        check_files(store, record)
+    except CalibrationError:
+        return None
+    return record if all(getattr(record, k) == v for k, v in made_with.items()) else None
+
+
+def _report(reporter: worker.Reporter, record: CalibrationRecord) -> None:
+    reporter.result(
+        KIND,
+        rows=record.rows,
+        held_out_rows=record.held_out_rows,
+        tokens=record.tokens,
+        held_out_tokens=record.held_out_tokens,
+        base=record.base,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,283 @@
+"""The process whose decode speed is measured: an engine, stepped in its main thread, and no more.
+
+It captures and redirects nothing: its standard output and error are its starter's own, which it
+checks before, between and after the runs. What it measured goes to a file (`Job.out`). Started by
+`speech_assets.work.decode_speed` with one argument, the job's JSON file.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import random
+import resource
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from resources.errors import ResourceError
+from server.engine import Sampling, find_device, open_engine
+from server.errors import ServerError
+from server.presets import load_preset
+from speech_assets.errors import ConfigError, SpeechAssetsError
+from speech_assets.quantize import shapes
+from speech_assets.quantize.quiet import Watch, stream_faults
+from speech_assets.quantize.stepping import Speech, pair, plain
+from speech_assets.sentences import SENTENCES
+from speech_assets.work import worker
+
+if TYPE_CHECKING:
+    from server.checkpoint import Checkpoint
+    from server.engine import Engine, EngineSettings
+    from server.presets import Preset
+    from server.recipe import Recipe
+
+_RANDOM_PROMPT_IDS = 24  # With what frames it, as long as the prompt of a short sentence.
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is to be measured.
+
+    Attributes:
+        shape: name of a shape for random weights; empty is the preset's own checkpoint.
+        folder: an empty one, for what random weights need.
+        streams: generations at once.
+        runs, warm_up: pairs of runs that count, and pairs before them that do not.
+        steps: decode steps of a run.
+        profile_steps: steps under the profiler, after the runs; 0 is none.
+        starter_pid, streams_of: the starter, and its standard output and error (`identity`).
+        out: the file for what was measured.
+    """
+
+    preset: str
+    store: str
+    shape: str
+    folder: str
+    streams: int
+    runs: int
+    warm_up: int
+    steps: int
+    profile_steps: int
+    starter_pid: int
+    streams_of: list[list[int] | None]
+    out: str
+
+
+def main() -> None:
+    """Entry point of `python -m speech_assets.work.decode_speed_child JOB`."""
+    job = Job(**json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    worker.die_with_parent()
+    if os.getppid() != job.starter_pid:
+        os._exit(worker.EXIT_INTERRUPTED)
+    try:
+        value = _measure(job)
+    except (SpeechAssetsError, ResourceError, ServerError) as error:
+        value = {"error": str(error)}
+    part = Path(job.out).with_name(f".{Path(job.out).name}.part")
+    with part.open("w", encoding="utf-8") as file:
+        json.dump(value, file)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(job.out)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # vLLM and NCCL have complaints of their own for an interpreter that ends.
+
+
+def _measure(job: Job) -> dict[str, Any]:
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # As a server has it.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # Before torch reads it.
+    preset = load_preset(job.preset)
+    device = find_device(preset.device)
+    settings = preset.engine_settings(device)
+    recipe = _recipe(preset)
+    _check_runs(recipe, settings)
+    if job.shape:
+        checkpoint = _random_checkpoint(job, recipe)
+        given = {**settings.vllm_args, "load_format": shapes.LOAD_FORMAT}
+        settings = replace(settings, vllm_args=given)
+    else:
+        checkpoint = _own_checkpoint(preset, job.store)
+    prompts = _prompts(checkpoint, random_ids=bool(job.shape))
+    speech = Speech(prompts, _sampling(preset, checkpoint), job.steps, job.streams)
+    before = set(threading.enumerate())
+    quiet_faults = stream_faults(job.streams_of)
+    began_s = time.perf_counter()
+    gc.disable()  # As a server loads it.
+    if job.shape:
+        _register_random_weights(settings)
+    engine = open_engine(checkpoint, settings)
+    gc.enable()
+    start_s = time.perf_counter() - began_s
+    of_engine = set(threading.enumerate()) - before
+    try:
+        watch = Watch(job.streams_of, job.starter_pid, of_engine)
+        for seed in range(1, job.warm_up + 1):
+            pair(engine, speech, seed)
+        first = job.warm_up + 1
+        runs = [pair(engine, speech, seed, watch) for seed in range(first, first + job.runs)]
+        profile = _profile(engine, speech, job) if job.profile_steps else []
+        memory = _memory(device)
+        facts = engine.facts
+    finally:
+        engine.close()
+    import torch
+
+    from speech_assets.quantize import bandwidth  # Torch is loaded at its top.
+
+    shape = shapes.shape_of(checkpoint.folder)
+    step_bytes = shapes.bytes_read(
+        shape, recipe.scheme, recipe.group_size, facts, checkpoint.layout
+    )
+    reads = bandwidth.read_bandwidth(device, step_bytes)
+    sole = device == "cpu" and facts.form == "in_process" and torch.get_num_threads() == 1
+    return {
+        "runs": [asdict(run) for run in runs],
+        "quiet": asdict(watch.quiet(sole_thread=sole, stream_faults=quiet_faults)),
+        "start_s": start_s,
+        "bytes_per_step": step_bytes,
+        "weights_bytes": shapes.loaded_bytes(
+            shape,
+            recipe.scheme,
+            recipe.group_size,
+            value_bytes=shapes.VALUE_BYTES[facts.dtype],
+            tied=checkpoint.tied_head,
+        ),
+        "bandwidth_gb_per_s": bandwidth.best(reads),
+        "reads": [asdict(read) for read in reads],
+        "profile": profile,
+        "engine": asdict(facts),
+        "scheme": recipe.scheme,
+        "prompt_tokens": [len(prompt) for prompt in prompts],
+        "sampling": asdict(speech.sampling),
+        "threads": torch.get_num_threads(),
+        "device": device,
+        "chip": torch.cuda.get_device_name() if device == "cuda" else "",
+        **memory,
+    }
+
+
+def _recipe(preset: Preset) -> Recipe:
+    """The recipe of the weights that the preset runs: its own, or of whose checkpoint it has."""
+    from server.recipe import Recipe
+
+    owner = load_preset(preset.stored_as) if preset.stored_as else preset
+    return owner.checkpoint or Recipe("bf16")
+
+
+def _check_runs(recipe: Recipe, settings: EngineSettings) -> None:
+    """Do nothing, if this device runs the recipe's weights; vLLM's own word for it is no line.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    import torch
+
+    from speech_assets.quantize.schemes import DeviceFacts, check_runs
+
+    device = DeviceFacts("cpu")
+    if settings.device == "cuda":
+        name, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
+        device = DeviceFacts("cuda", name, capability)
+    check_runs(recipe, device, dtype=settings.dtype, vllm_args=settings.vllm_args)
+
+
+def _own_checkpoint(preset: Preset, store: str) -> Checkpoint:
+    from server.checkpoint import open_checkpoint
+    from server.weights import MODEL_FILES, local_folder
+
+    return open_checkpoint(local_folder(preset.model_location(store), MODEL_FILES))
+
+
+def _random_checkpoint(job: Job, recipe: Recipe) -> Checkpoint:
+    from speech_assets.quantize.schemes import quantization_config
+
+    shape = shapes.named_shape(job.shape)
+    quantization = None if recipe.scheme == "bf16" else quantization_config(recipe)
+    return shapes.write_shape(Path(job.folder), shape, recipe.scheme, quantization)
+
+
+def _register_random_weights(settings: EngineSettings) -> None:
+    """Make their load format known; only this process loads the model then.
+
+    Raises:
+        ConfigError: another process would load it.
+    """
+    if settings.form != "in_process":
+        raise ConfigError(
+            "--random-weights needs a preset with engine = 'in_process': vLLM's other process does "
+            "not know how to make the weights"
+        )
+    from server.engine_core import set_environment
+
+    set_environment(settings, in_process=True)  # Before vLLM is imported.
+    shapes.register_random_weights()
+
+
+def _prompts(checkpoint: Checkpoint, *, random_ids: bool) -> list[list[int]]:
+    """Prompts of the project's sentences, or of random text ids: a shape has no tokenizer."""
+    layout = checkpoint.layout
+    if random_ids:
+        generator = random.Random(0)
+        ids = [
+            [generator.randrange(layout.begin_of_text or 1) for _ in range(_RANDOM_PROMPT_IDS)]
+            for _ in SENTENCES
+        ]
+        return [layout.prompt(text) for text in ids]
+    from server.text import TextEncoder
+
+    text = TextEncoder(checkpoint.folder, layout)
+    return [text.encode(sentence, text.voices[0]) for sentence in SENTENCES]
+
+
+def _sampling(preset: Preset, checkpoint: Checkpoint) -> Sampling:
+    """As a server samples that is not told otherwise."""
+    chosen = {
+        name: value
+        if (value := getattr(preset, name)) is not None
+        else getattr(checkpoint.layout, name)
+        for name in ("temperature", "top_p", "repetition_penalty")
+    }
+    return Sampling(**chosen)
+
+
+def _memory(device: Literal["cpu", "cuda"]) -> dict[str, int]:
+    """Peak memory: resident on a CPU, reserved by torch on a GPU, where also what is in use now."""
+    if device == "cuda":
+        import torch
+
+        free, total = torch.cuda.mem_get_info()
+        return {
+            "peak_memory_bytes": int(torch.cuda.max_memory_reserved()) or int(total - free),
+            "device_memory_bytes": int(total - free),
+        }
+    return {"peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1_024}
+
+
+def _profile(engine: Engine, speech: Speech, job: Job) -> list[dict[str, Any]]:
+    """Rows of a profile; one that says why where it cannot be taken: the runs stand without it."""
+    if engine.facts.form != "in_process":
+        return [{"profile": "none", "reason": "the engine's core is in another process"}]
+    from vllm.model_executor.models.llama import LlamaForCausalLM
+
+    from server.engine_model import SpeechLlamaForCausalLM
+    from speech_assets.quantize.kernels import profile_rows
+
+    profiled = replace(speech, steps=job.profile_steps)
+    try:
+        return profile_rows(
+            lambda: plain(engine, profiled, 0),
+            engine.facts.device,
+            (LlamaForCausalLM, SpeechLlamaForCausalLM),
+        )
+    except RuntimeError as error:  # Drivers and containers may keep the profiler out.
+        return [{"profile": "none", "reason": f"{type(error).__name__}: {error}"}]
+
+
+if __name__ == "__main__":
+    main()

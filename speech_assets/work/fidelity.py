@@ -1,0 +1,329 @@
+"""How far a preset's checkpoint strays from its base model, and whether that is within its limit.
+
+Both models, in plain torch, are led through the held-out generations of the base model. The
+reference is the base model's own weights in float32. The preset is computed in its dtype, with the
+activations, keys and values of 8 bits that it has, so that a bf16 preset shows the floor: what its
+dtype alone costs. The check `fidelity` holds the mean against the recipe's limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from resources.store import Store
+from server.checkpoint import Checkpoint, open_checkpoint
+from server.checks import RECORD_FILE, Check, weights_sha256, write_check
+from server.engine import find_device
+from server.errors import WeightsError
+from server.frames import read_json
+from server.presets import Preset, config_sha256, load_preset
+from server.weights import MODEL_FILES, local_folder
+from speech_assets.errors import ConfigError, SpeechAssetsError
+from speech_assets.profiles import DEFAULT_STORE
+from speech_assets.quantize.calibration import (
+    CALIBRATION_KEY,
+    HELD_OUT_KEY,
+    MAX_TOKENS,
+    CalibrationError,
+    CalibrationRecord,
+    GenerationRow,
+    check_apart,
+    check_base,
+    check_files,
+    read_generations,
+    read_record,
+    spread,
+    text_sets,
+)
+from speech_assets.quantize.calibration_texts import HELD_OUT_TEXTS
+from speech_assets.quantize.fidelity import (
+    RESAMPLES,
+    SEED,
+    TokenMeasures,
+    chosen_columns,
+    fidelity_figures,
+    generation_row,
+    token_measures,
+)
+from speech_assets.quantize.reference import (
+    ReferenceModel,
+    reference_model,
+    teacher_forced_logits,
+)
+from speech_assets.results.provenance import device_of, utc_now
+from speech_assets.results.result import Figure, Result
+from speech_assets.work import worker
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from server.recipe import Recipe
+
+KIND = "fidelity"
+CHECK = "fidelity"
+THREADS = 1
+"""Of torch on a CPU: two on busy cores wait for each other (83 s of their time instead of 15)."""
+_PLAIN_CACHES = ("auto", "float16", "bfloat16", "half", "float")
+_FP8_CACHES = ("fp8", "fp8_e4m3")
+
+
+class FidelityError(SpeechAssetsError):
+    """A checkpoint cannot be compared with its base model."""
+
+
+def main() -> None:
+    """Entry point of `python -m speech_assets.work.fidelity`."""
+    parser = worker.argument_parser("fidelity", __doc__ or "")
+    add = parser.add_argument
+    add("--preset", default="embedded-bf16")
+    add("--store", default=os.environ.get("SPEECH_STORE") or DEFAULT_STORE)
+    add("--generations", type=int, default=0, help="how many judge; 0 is all there are")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    worker.run(_work, parser)
+
+
+def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
+    started_at = utc_now()
+    preset = load_preset(arguments.preset)
+    owner = load_preset(preset.stored_as) if preset.stored_as else preset
+    recipe = recipe_of(preset, owner)
+    store = Store(arguments.store)
+    checks_path = preset.checks_path(arguments.store)
+    given = local_folder(preset.model_location(arguments.store), MODEL_FILES)
+    location = owner.base_location()
+    base_given = local_folder(location, MODEL_FILES)
+    base_sha256 = weights_sha256(base_given)
+    check_parent(preset, given, base_sha256)
+    base, checkpoint = open_checkpoint(base_given), open_checkpoint(given)
+    if checkpoint.layout != base.layout:
+        raise WeightsError(
+            f"{given}: its layout is another one than that of its base model {location}; make the "
+            "checkpoint again"
+        )
+    record, rows = held_out_rows(store, base_sha256, location, arguments.generations)
+    device = find_device(arguments.device)
+    dtype = served_dtype(preset, device)
+    kv_fp8 = has_fp8_cache(preset)
+    torch.set_num_threads(THREADS)
+    reporter.start(2 * len(rows), "generations")
+    measures = compare(
+        base,
+        lambda: reference_model(
+            checkpoint.folder, dtype=getattr(torch, dtype), kv_fp8=kv_fp8, device=device
+        ),
+        rows,
+        device=device,
+        rounded=preset.head == "full",
+        reporter=reporter,
+    )
+    figures = fidelity_figures(measures)
+    check = check_of(figures["mean_kl_nats"], len(rows), recipe.limit_nats)
+    result = Result(
+        kind=KIND,
+        name=preset.name,
+        reduced=len(rows) < len(HELD_OUT_TEXTS) or record.sampling["max_tokens"] < MAX_TOKENS,
+        started_at=started_at,
+        device=device_of(device),
+        command=_command(preset, arguments),
+        config={
+            "preset": preset.name,
+            "preset_sha256": config_sha256(preset.config()),
+            "scheme": recipe.scheme,
+            "limit_nats": recipe.limit_nats,
+            "passed": check.passed,
+            "dtype": dtype,
+            "kv_cache": "fp8" if kv_fp8 else dtype,
+            "logits_rounded": preset.head == "full",
+            "base": str(location),
+            "base_weights_sha256": base_sha256,
+            "weights_sha256": weights_sha256(given),
+            "held_out_sha256": record.sha256[HELD_OUT_KEY],
+            "generations": len(rows),
+            "sampling": dict(record.sampling),
+            "resamples": RESAMPLES,
+        },
+        seeds=[SEED],
+        rows=[
+            {"id": row.id, "text": row.text, **generation_row(of_row)}
+            for row, of_row in zip(rows, measures, strict=True)
+        ],
+        figures=figures,
+    )
+    store.write_json(result.key, result.as_json())
+    write_check(checks_path, given, CHECK, check)
+    reporter.notice(f"{preset.name}: {check.detail}")
+    reporter.result(KIND, key=result.key, passed=check.passed, detail=check.detail)
+
+
+def recipe_of(preset: Preset, owner: Preset) -> Recipe:
+    """The recipe whose limit holds: the preset's own, else that of `owner`, whose weights it has.
+
+    Raises:
+        ConfigError: neither has one.
+    """
+    recipe = preset.checkpoint or owner.checkpoint
+    if recipe is None:
+        raise ConfigError(
+            f"preset {owner.name} has no checkpoint table, so that nothing says what it may stray "
+            'from; give it one as checkpoint = { scheme = "bf16" }'
+        )
+    return recipe
+
+
+def check_parent(preset: Preset, folder: Path, base_sha256: str) -> None:
+    """Do nothing, if a stored checkpoint is whole and made from the base model of that hash.
+
+    Raises:
+        WeightsError: it has no record, other weights than it had, or another base.
+    """
+    if preset.stored_as is None:
+        return
+    path = folder / RECORD_FILE
+    remedy = f"materialize checkpoints for {preset.stored_as} again"
+    if not path.is_file():
+        raise WeightsError(f"{path}: no such file, the checkpoint was never finished; {remedy}")
+    record = read_json(path)
+    try:
+        parent, own = str(record["parent"]["weights_sha256"]), str(record["weights_sha256"])
+    except (KeyError, TypeError) as error:
+        raise WeightsError(f"{path}: no record of a checkpoint ({error!r}); {remedy}") from error
+    if own != weights_sha256(folder):
+        raise WeightsError(f"{folder}: not the weights that {path.name} was written with; {remedy}")
+    if parent != base_sha256:
+        raise WeightsError(
+            f"{folder}: made from another base model ({parent[:12]}) than the preset names now "
+            f"({base_sha256[:12]}); {remedy}"
+        )
+
+
+def held_out_rows(
+    store: Store, base_sha256: str, base: object, count: int
+) -> tuple[CalibrationRecord, list[GenerationRow]]:
+    """What was generated, and `count` of the held-out generations, evenly spread; 0 is all.
+
+    Raises:
+        CalibrationError: there are none, they are damaged, of another base model, or of texts that
+            calibrated.
+    """
+    record = read_record(store)
+    check_files(store, record)
+    check_base(store, record, base_sha256, base)
+    rows = read_generations(store, HELD_OUT_KEY)
+    if not rows:
+        raise CalibrationError(
+            f"{store.path(HELD_OUT_KEY)} holds no generation; materialize calibration again"
+        )
+    calibrated = [row.text for row in read_generations(store, CALIBRATION_KEY)]
+    check_apart(text_sets(calibrated, [row.text for row in rows]))
+    try:
+        return record, [rows[place] for place in spread(count or len(rows), len(rows))]
+    except CalibrationError as error:
+        raise ConfigError(f"--generations: {error}") from error
+
+
+def served_dtype(preset: Preset, device: str) -> str:
+    """The dtype that the preset is compared in: as it is served, the same on every CPU.
+
+    Where `cpu_dtype` leaves it to the CPU it is the preset's `dtype`.
+    """
+    if device == "cpu" and preset.cpu_dtype not in (None, "auto"):
+        return str(preset.cpu_dtype)
+    return preset.dtype
+
+
+def has_fp8_cache(preset: Preset) -> bool:
+    """Whether the preset's keys and values are of 8-bit floats.
+
+    Raises:
+        ConfigError: they are of a form that is not known here.
+    """
+    name = str(preset.vllm.get("kv_cache_dtype", "auto"))
+    if name not in (*_PLAIN_CACHES, *_FP8_CACHES):
+        raise ConfigError(
+            f"preset {preset.name}: kv_cache_dtype {name!r} cannot be compared; known are "
+            f"{', '.join((*_PLAIN_CACHES, *_FP8_CACHES))}"
+        )
+    return name in _FP8_CACHES
+
+
+def compare(
+    base: Checkpoint,
+    open_preset: Any,
+    rows: Sequence[GenerationRow],
+    *,
+    device: str,
+    rounded: bool,
+    reporter: worker.Reporter,
+) -> list[TokenMeasures]:
+    """Measures of each generation. The models are loaded one after the other, never both.
+
+    The base model's logits wait in memory: 16 kB a token, 0.2 GB for 32 generations of 5 s.
+
+    Raises:
+        FidelityError: a generation is not of the layout, or the checkpoint's logits are no numbers.
+    """
+    layout = base.layout
+    scored = [row.scored_ids(layout) for row in rows]
+    columns: list[Any] = []
+    for row, ids in zip(rows, scored, strict=True):
+        try:
+            columns.append(chosen_columns(ids, layout))
+        except ValueError as error:
+            raise FidelityError(f"generation {row.id}: {error}; make calibration again") from error
+    model: ReferenceModel = reference_model(base.folder, dtype=torch.float32, device=device)
+    expected: list[Any] = []
+    for row, ids in zip(rows, scored, strict=True):
+        logits = teacher_forced_logits(model, row.prompt_ids, ids, layout)
+        expected.append(logits.numpy())
+        reporter.advance(1)
+    del model
+    model = open_preset()
+    measures: list[TokenMeasures] = []
+    for row, ids, of_base, chosen in zip(rows, scored, expected, columns, strict=True):
+        logits = teacher_forced_logits(model, row.prompt_ids, ids, layout, rounded=rounded)
+        try:
+            measures.append(token_measures(of_base, logits.numpy(), chosen))
+        except ValueError as error:
+            raise FidelityError(
+                f"generation {row.id}: {error}; the checkpoint is damaged, make it again"
+            ) from error
+        reporter.advance(1)
+    return measures
+
+
+def check_of(mean_kl: Figure, generations: int, limit_nats: float) -> Check:
+    """The check: the mean within the limit.
+
+    The mean decides, not the end of its interval: that depends on how many generations there are,
+    and a reduced run would fail a checkpoint that a whole one passes.
+    """
+    interval = "no interval"
+    if mean_kl.ci_low is not None and mean_kl.ci_high is not None:
+        interval = f"95 % interval {mean_kl.ci_low:.2g} to {mean_kl.ci_high:.2g}"
+    passed = mean_kl.value <= limit_nats
+    return Check(
+        passed=passed,
+        detail=(
+            f"mean KL {mean_kl.value:.2g} nats from the base model ({interval}, {mean_kl.n} tokens "
+            f"of {generations} generations), {'within' if passed else 'above'} the limit of "
+            f"{limit_nats:g}"
+        ),
+        value=mean_kl.value,
+        limit=limit_nats,
+    )
+
+
+def _command(preset: Preset, arguments: argparse.Namespace) -> str:
+    words = ["python", "-m", "speech_assets.work.fidelity", "--preset", preset.name]
+    words += ["--generations", str(arguments.generations)] * bool(arguments.generations)
+    return shlex.join(words)
+
+
+if __name__ == "__main__":
+    main()
