@@ -10,7 +10,7 @@ MAKEFLAGS += --no-print-directory
 PORT ?= 3000
 SERVE_PORT ?= 8000
 export TEXT ?= The birch canoe slid on the smooth planks.
-SPEECH_TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+export SPEECH_TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 ENV := .venv/bin
 # Dagster says of each command that its dg tool, which this project does without, has a newer form of it.
 QUIET := PYTHONWARNINGS="ignore:Function"
@@ -29,13 +29,19 @@ export DO_NOT_TRACK := 1
 export DAGSTER_DISABLE_TELEMETRY := 1
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help setup demo say serve test ui check doctor bench-tokenize bench-server lock clean
+.PHONY: help setup demo demo-full quantize-env say serve test ui check doctor bench-tokenize bench-server lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
 demo: setup ## Run the lineage in a reduced form on the corpus that ships with the project
 	@exec $(HEAR) $(ENV)/python -m speech_assets.demo $(ARGS)
+
+demo-full: setup ## The same with every preset's checkpoint, all calibration texts and the codec's forms
+	@exec $(HEAR) $(ENV)/python -m speech_assets.demo --full $(ARGS)
+
+quantize-env: setup ## The quantizer's own environment, .venv-quantize; made when it is first needed, too
+	@exec $(ENV)/python -m speech_assets.quantize.environment
 
 say: setup ## Speak TEXT into say.wav, e.g. make say TEXT="Hello." ARGS="--seed 1 --out hello.wav"
 	@exec $(ENV)/python -m server.say "$$TEXT" $(ARGS)
@@ -166,8 +172,10 @@ setup: ## Make or renew the environment in .venv (SPEECH_STACK=cpu or gpu choose
 UV_VERSION := 0.13.9
 # Where uv finds torch's +cpu build: it does not look at pip's find-links unless told, nor at any index but PyPI.
 UV_FIND_LINKS ?= $(or $(PIP_FIND_LINKS),$(SPEECH_TORCH_INDEX)/torch/)
-COMPILE = .venv-lock/bin/uv pip compile --quiet pyproject.toml --extra dev --python-version 3.11 \
-  --python-platform x86_64-manylinux_2_28 --no-annotate --no-header --no-emit-find-links --no-emit-index-url $(if $(UPGRADE),--upgrade)
+UV_COMPILE = .venv-lock/bin/uv pip compile --quiet --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
+  --no-annotate --no-header --no-emit-find-links --no-emit-index-url $(if $(UPGRADE),--upgrade)
+COMPILE = $(UV_COMPILE) pyproject.toml --extra dev
+COMPILE_QUANTIZE = $(UV_COMPILE) requirements-quantize.in --override .venv-lock/quantize-dropped.txt
 
 # Pins that still fit stay; UPGRADE=1 takes the newest releases instead.
 lock: ## Resolve pyproject.toml into the two lock files (UPGRADE=1 renews every pin)
@@ -178,6 +186,7 @@ lock: ## Resolve pyproject.toml into the two lock files (UPGRADE=1 renews every 
 	fi
 	cd .venv-lock
 	for package in torchvision torchaudio torchcodec triton librosa; do echo "$$package; sys_platform == 'never'"; done >dropped.txt
+	for package in auto-round py-cpuinfo hf-xet pillow; do echo "$$package; sys_platform == 'never'"; done >quantize-dropped.txt
 	cd ..
 	for stack in cpu gpu; do
 	  new=.venv-lock/$$stack.txt
@@ -193,6 +202,14 @@ lock: ## Resolve pyproject.toml into the two lock files (UPGRADE=1 renews every 
 	    grep -v '^#' $$new
 	  } >$$new.lock
 	  mv $$new.lock requirements-$$stack.lock
+	  new=.venv-lock/quantize-$$stack.txt
+	  cp requirements-quantize-$$stack.lock $$new 2>/dev/null || rm -f $$new
+	  case $$stack in
+	    cpu) UV_FIND_LINKS="$(UV_FIND_LINKS)" $(COMPILE_QUANTIZE) -o $$new ;;
+	    gpu) env -u UV_FIND_LINKS $(COMPILE_QUANTIZE) -o $$new ;;
+	  esac
+	  { grep '^#' requirements-quantize-$$stack.lock; grep -v '^#' $$new; } >$$new.lock
+	  mv $$new.lock requirements-quantize-$$stack.lock
 	done
 
 clean: ## Remove caches and build leftovers; .venv, .store and .dagster stay

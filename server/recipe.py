@@ -11,7 +11,7 @@ channel and each token. fp8_weight_only: weights alone. w4a16: weights of 4 bits
 w4a16_lmhead: the head, too, which is then untied from the embedding."""
 
 DEFAULT_LIMIT_NATS: dict[Scheme, float] = {
-    "bf16": 0.01,
+    "bf16": 0.001,
     "fp8": 0.02,
     "fp8_weight_only": 0.02,
     "w4a16": 0.05,

@@ -28,6 +28,32 @@ def serving_jobs() -> list[Any]:
     ]
 
 
+def checkpoint_jobs() -> list[Any]:
+    """Jobs of the checkpoints."""
+    return [
+        dg.define_asset_job(
+            "calibrate",
+            selection=["base_model", "calibration"],
+            description="Validate the base model and let it speak what calibrates and judges.",
+        ),
+        dg.define_asset_job(
+            "make_checkpoint",
+            selection=["checkpoints", "fidelity"],
+            description="A preset's checkpoint, and how far it strays from the base model.",
+        ),
+        dg.define_asset_job(
+            "time_decoding",
+            selection=["decode_speed"],
+            description="How fast a preset decodes alone.",
+        ),
+        dg.define_asset_job(
+            "compare_codec_forms",
+            selection=["base_codec", "codec_checkpoints"],
+            description="The codec's decoder in one form, beside the whole codec.",
+        ),
+    ]
+
+
 def corpus_jobs() -> list[Any]:
     """Jobs of the corpus half."""
     return [

@@ -7,11 +7,13 @@ import os
 import dagster as dg
 
 from resources.configured import CodecResource, StoreResource, WorkResource
+from speech_assets.assets.checkpoints import checkpoint_assets
+from speech_assets.assets.codec_forms import codec_form_assets
 from speech_assets.assets.corpus import corpus_assets
 from speech_assets.assets.load_tests import load_test_assets
 from speech_assets.assets.serving import serving_assets
 from speech_assets.assets.voice import voice_assets
-from speech_assets.automation import corpus_jobs, serving_jobs
+from speech_assets.automation import checkpoint_jobs, corpus_jobs, serving_jobs
 from speech_assets.cores import core_count
 from speech_assets.partitions import corpus_partitions
 from speech_assets.profiles import DEFAULT_STORE, load_profile
@@ -30,10 +32,12 @@ def build_definitions() -> dg.Definitions:
         assets=[
             *corpus_assets(profile, partitions),
             *voice_assets(),
+            *checkpoint_assets(profile),
+            *codec_form_assets(profile),
             *serving_assets(profile),
             *load_test_assets(profile),
         ],
-        jobs=[*corpus_jobs(), *serving_jobs()],
+        jobs=[*corpus_jobs(), *checkpoint_jobs(), *serving_jobs()],
         resources={
             "store": StoreResource(root=os.environ.get("SPEECH_STORE") or DEFAULT_STORE),
             "codec": CodecResource(

@@ -7,11 +7,11 @@ each time.
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import sys
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -20,12 +20,14 @@ from resources.store import Store
 from speech_assets.assets.corpus import SHARDS_PER_RUN
 from speech_assets.corpus.card import CARD_KEY
 from speech_assets.corpus.manifest import manifest_key
+from speech_assets.demo_checkpoints import checkpoint_lines, checkpoint_steps
 from speech_assets.errors import SpeechAssetsError
 from speech_assets.load.levels import level_line, row_from
 from speech_assets.partitions import corpus_partitions
 from speech_assets.profiles import load_profile
 from speech_assets.results.stored import newest
 from speech_assets.runs import end_lost_runs, run_tags
+from speech_assets.step import Step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,27 +49,17 @@ LOAD_TEST = {
         }
     }
 }
+QUANTIZED_PRESETS = 2  # Of the profile's, the first: as it is, and the one of 4 bits.
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One run of a job: for one partition, for a range of them, or for none."""
-
-    job: str
-    says: str
-    partition: str | None = None
-    config: dict[str, Any] = field(default_factory=dict[str, Any])
-    tags: dict[str, str] = field(default_factory=dict[str, str])
-
-
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run every step in turn; 0 when all succeeded, 130 when interrupted."""
     # A shell that starts us in the background leaves SIGINT ignored; Dagster maps SIGTERM to it.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:
-        return _main()
+        return _main(full=_parser().parse_args(argv).full)
     except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError):
         print(
             "\nInterrupted. What is finished is kept; `make demo` goes on from here.",
@@ -76,7 +68,17 @@ def main() -> int:
         return 130
 
 
-def _main() -> int:
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m speech_assets.demo", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument(
+        "--full", action="store_true", help="every preset's checkpoint, all texts, codec forms"
+    )
+    return parser
+
+
+def _main(*, full: bool) -> int:
     try:
         from speech_assets.definitions import defs
 
@@ -89,13 +91,16 @@ def _main() -> int:
     shards = [key for keys in shards_of_split.values() for key in keys]
     print(
         f"Profile {profile.name}: corpus {profile.corpus.name}, {len(shards)} shards; everything"
-        f" made goes to {store_root}\nThe first time takes three to ten minutes on a laptop.",
+        f" made goes to {store_root}\nThe first time takes five to fifteen minutes on a laptop.",
         flush=True,
     )
     started_s = time.monotonic()
     with dg.DagsterInstance.get() as instance:
         end_lost_runs(instance)
-        for number, step in enumerate(steps := demo_steps(shards_of_split, profile.presets[:1]), 1):
+        quantized = profile.presets if full else profile.presets[:QUANTIZED_PRESETS]
+        steps = demo_steps(shards_of_split, profile.presets[:1])
+        steps += checkpoint_steps(quantized, full=full)
+        for number, step in enumerate(steps, 1):
             print(f"[{number}/{len(steps)}] {step.says}", flush=True)
             if message := run_step(defs, instance, step):
                 print(
@@ -105,7 +110,8 @@ def _main() -> int:
                 )
                 return 1
     seconds = time.monotonic() - started_s
-    print(summary(Store(store_root), list(shards_of_split), seconds, profile.presets[:1]))
+    store = Store(store_root)
+    print(summary(store, list(shards_of_split), seconds, profile.presets[:1], quantized))
     return 0
 
 
@@ -147,7 +153,11 @@ def run_step(defs: dg.Definitions, instance: dg.DagsterInstance, step: Step) -> 
 
 
 def summary(
-    store: Store, splits: Sequence[str], seconds: float, presets: Sequence[str] = ()
+    store: Store,
+    splits: Sequence[str],
+    seconds: float,
+    presets: Sequence[str] = (),
+    quantized: Sequence[str] = (),
 ) -> str:
     """What the store holds now, as a table, and where to look next."""
     rows: list[list[str]] = []
@@ -183,6 +193,7 @@ def summary(
                 f"{agreement:.2%} the same in every shard. Set aside: {why}."
             ),
             *load_lines(store, presets),
+            *checkpoint_lines(store, quantized),
             f"Done in {seconds:.0f} s.",
             "",
             "Next:",

@@ -150,7 +150,8 @@ def checkpoint_assets(profile: Profile) -> list[Any]:
             yield _check(context, store, "checkpoints", "engine")
         except ERRORS as error:
             raise failed(context, error) from error
-        yield dg.MaterializeResult(metadata=_numbers(made))
+        read = {f"bytes_per_step_{head}": n for head, n in made["bytes_per_step"].items()}
+        yield dg.MaterializeResult(metadata={**_numbers(made), **read})
 
     @dg.asset(
         partitions_def=presets,

@@ -54,6 +54,7 @@ def load_test_assets(profile: Profile) -> list[Any]:
 
     @dg.asset(
         partitions_def=presets,
+        deps=["fidelity"],
         group_name="serving",
         kinds={"benchmark"},
         pool="gpu",

@@ -27,6 +27,7 @@ def serving_assets(profile: Profile) -> list[Any]:
 
     @dg.asset(
         partitions_def=presets,
+        deps=["fidelity"],
         group_name="serving",
         kinds={"audio"},
         pool="gpu",

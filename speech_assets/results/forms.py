@@ -250,12 +250,64 @@ class _Codec(_Speech):
         self._need("reference_wer")
 
 
+@dataclass(frozen=True, slots=True)
+class _Measurement:
+    streams: int
+
+
+@dataclass(frozen=True, slots=True)
+class _SpeedEngine:
+    head: str
+
+
+@dataclass(frozen=True, slots=True)
+class _SpeedConfig:
+    scheme: str
+    weights: Literal["random", "real"]
+    shape: str
+    engine: _SpeedEngine
+    measurement: _Measurement
+
+
+@dataclass(frozen=True, slots=True)
+class _DecodeSpeed:
+    config: _SpeedConfig
+    figures: Annotated[
+        _Figures,
+        AfterValidator(
+            _with(
+                *("ms_per_token_p50", "tokens_per_s", "rtf", "bytes_per_step", "floor_share"),
+                *("start_s", "peak_memory_gib", "weights_gib"),
+            )
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _FidelityConfig:
+    limit_nats: _Number
+
+
+@dataclass(frozen=True, slots=True)
+class _Fidelity:
+    config: _FidelityConfig
+    figures: Annotated[_Figures, AfterValidator(_with("mean_kl_nats", "top1_agreement"))]
+
+
+@dataclass(frozen=True, slots=True)
+class _CodecForm:
+    figures: _Figures
+
+
 _RESULT = TypeAdapter(_Result)
 KINDS: Mapping[str, TypeAdapter[Any]] = {
     "tokenize": TypeAdapter(_Tokenize),
     "server": TypeAdapter(_Server),
     "load_tests": TypeAdapter(_LoadTest),
     "ladder": TypeAdapter(_Ladder),
+    "decode_speed": TypeAdapter(_DecodeSpeed),
+    "fidelity": TypeAdapter(_Fidelity),
+    "codec_checkpoint": TypeAdapter(_CodecForm),
     "voice_codec": TypeAdapter(_Codec),
     "voice_speech": TypeAdapter(_Speech),
 }

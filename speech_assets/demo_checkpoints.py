@@ -1,0 +1,61 @@
+"""The demo's part of the checkpoints: its steps, and what it says of them in the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from server.codec_form import FORMS
+from speech_assets.results.stored import newest
+from speech_assets.step import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from resources.store import Store
+
+# Enough that 4 bits stay within their limit, and no more: 96 texts take minutes to quantize by.
+SHORT_CALIBRATION = {"texts": 32, "held_out": 8, "max_tokens": 600}
+SHORT_SPEED = {"tokens": 105, "runs": 4}
+
+
+def checkpoint_steps(presets: Sequence[str], *, full: bool = False) -> list[Step]:
+    """Calibration, then of each preset checkpoint, fidelity and decode speed; codec forms if full.
+
+    Unless full, with fewer texts and shorter runs, which mark the results as reduced.
+    """
+    if not presets:
+        return []
+    calibration = _config("calibration", {} if full else SHORT_CALIBRATION)
+    speed = _config("decode_speed", {} if full else SHORT_SPEED)
+    says = "the base model speaks what checkpoints are made and judged by"
+    steps = [Step("calibrate", says, config=calibration)]
+    for name in presets:
+        steps.append(Step("make_checkpoint", f"checkpoint {name}, and how far it strays", name))
+        steps.append(Step("time_decoding", f"decode speed of {name}", name, speed))
+    if full:
+        steps += [
+            Step("compare_codec_forms", f"the codec's decoder in {form}", form) for form in FORMS
+        ]
+    return steps
+
+
+def checkpoint_lines(store: Store, presets: Sequence[str]) -> list[str]:
+    """A line of each preset: how it decodes alone, and how far it strays from the base model."""
+    lines: list[str] = []
+    for name in presets:
+        speed, fidelity = newest(store, "decode_speed", name), newest(store, "fidelity", name)
+        words: list[str] = []
+        if speed is not None:
+            figures = speed["figures"]
+            words.append(f"{figures['tokens_per_s']['value']:.0f} tokens/s alone (realtime is 82)")
+        if fidelity is not None:
+            kl = fidelity["figures"]["mean_kl_nats"]["value"]
+            limit = fidelity["config"]["limit_nats"]
+            words.append(f"strays {kl:.2g} nats a token from the base model (limit {limit:g})")
+        if words:
+            lines.append(f"  {name}: {'; '.join(words)}")
+    return ["Checkpoints:", *lines] if lines else []
+
+
+def _config(asset: str, values: dict[str, Any]) -> dict[str, Any]:
+    return {"ops": {asset: {"config": values}}}

@@ -1,0 +1,17 @@
+"""One step of the demo: a run of a job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One run of a job: for one partition, for a range of them, or for none."""
+
+    job: str
+    says: str
+    partition: str | None = None
+    config: dict[str, Any] = field(default_factory=dict[str, Any])
+    tags: dict[str, str] = field(default_factory=dict[str, str])

@@ -1,0 +1,147 @@
+"""Checkpoints in Dagster: from the base model to a preset that a server takes, or refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import httpx
+import pytest
+
+from resources.errors import WorkError
+from resources.speech_server import SpeechServer
+from resources.store import Store
+from server.checks import REQUIRED, read_checks
+from server.presets import load_preset
+from speech_assets.definitions import build_definitions
+from speech_assets.demo import run_step
+from speech_assets.demo_checkpoints import checkpoint_lines, checkpoint_steps
+from speech_assets.step import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PRESETS = ("embedded-bf16", "embedded-fp8", "embedded-fp8-kv")
+FEW = {"calibration": {"texts": 2, "held_out": 2, "max_tokens": 150}}
+SHORT = {"decode_speed": {"tokens": 42, "runs": 1}}
+Made = tuple[dg.DagsterInstance, Store]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore")]
+
+
+def config(values: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return {"ops": {asset: {"config": row} for asset, row in values.items()}}
+
+
+@pytest.fixture(scope="module")
+def made(short_profile: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+    """A profile of three presets, the second of whose weights the third serves, all made."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    profiles = Path(short_profile["SPEECH_PROFILES"]).read_text()
+    names = ", ".join(f'"{name}"' for name in PRESETS)
+    (folder / "profiles.toml").write_text(profiles.replace("presets = []", f"presets = [{names}]"))
+    store = Store(str(folder / "store"))
+    environment = {
+        "SPEECH_PROFILES": str(folder / "profiles.toml"),
+        "SPEECH_PROFILE": "short",
+        "SPEECH_STORE": store.root,
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        defs = build_definitions()
+        with dg.DagsterInstance.ephemeral() as instance:
+            assert run_step(defs, instance, Step("calibrate", "", config=config(FEW))) == ""
+            # The one that serves another's weights first: it has them made.
+            for name in (PRESETS[2], PRESETS[1], PRESETS[0]):
+                assert run_step(defs, instance, Step("make_checkpoint", "", name)) == ""
+            speed = Step("time_decoding", "", PRESETS[1], config(SHORT))
+            said = run_step(defs, instance, speed)
+            assert said == "" or "does not count" in said  # A busy machine is told, not hidden.
+            yield instance, store
+
+
+def metadata(instance: dg.DagsterInstance, asset: str, partition: str | None) -> dict[str, Any]:
+    events = instance.fetch_materializations(
+        dg.AssetRecordsFilter(
+            asset_key=dg.AssetKey(asset),
+            asset_partitions=None if partition is None else [partition],
+        ),
+        limit=1,
+    )
+    found = events.records[0].asset_materialization
+    assert found is not None
+    return {name: value.value for name, value in found.metadata.items()}
+
+
+def test_the_base_model_and_what_it_said_are_recorded(made: Made) -> None:
+    instance, _ = made
+    base = metadata(instance, "base_model", None)
+    assert base["vocabulary_size"] == 28_800
+    assert base["voices"] == "heart"
+    calibration = metadata(instance, "calibration", None)
+    assert (calibration["rows"], calibration["held_out_rows"]) == (2, 2)
+    assert calibration["tokens"] > 0
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_has_passed_checks_of_its_own(made: Made, name: str) -> None:
+    instance, store = made
+    preset = load_preset(name)
+    weights = preset.model_location(store.root).folder
+    assert weights is not None
+    checks = read_checks(preset.checks_path(store.root), weights)
+    assert sorted(checks) == sorted(REQUIRED)
+    assert all(check.passed for check in checks.values())
+    fidelity = metadata(instance, "fidelity", name)
+    assert fidelity["mean_kl_nats"] == pytest.approx(checks["fidelity"].value)
+    assert 0 < fidelity["mean_kl_nats"] < preset.checkpoint.limit_nats  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def test_fewer_bits_are_fewer_bytes_and_stray_further(made: Made) -> None:
+    instance, _ = made
+    whole, eight = (metadata(instance, "checkpoints", name) for name in PRESETS[:2])
+    assert eight["bytes_per_step_audio"] < 0.8 * whole["bytes_per_step_audio"]
+    strays = [metadata(instance, "fidelity", name)["mean_kl_nats"] for name in PRESETS]
+    assert strays == sorted(strays)
+
+
+def test_the_demo_says_a_line_of_each(made: Made) -> None:
+    _, store = made
+    heading, *lines = checkpoint_lines(store, PRESETS)
+    assert heading == "Checkpoints:"
+    assert [line.split(":")[0].strip() for line in lines] == list(PRESETS)
+    assert all("strays" in line for line in lines)
+    jobs = [step.job for step in checkpoint_steps(PRESETS)]
+    assert jobs == ["calibrate", *["make_checkpoint", "time_decoding"] * 3]
+    assert checkpoint_steps(()) == []
+
+
+def test_a_checked_checkpoint_is_served_and_an_unchecked_one_is_not(
+    made: Made, tmp_path: Path
+) -> None:
+    _, store = made
+    with SpeechServer.running("embedded-fp8", environment={"SPEECH_STORE": store.root}) as server:
+        answer = httpx.post(
+            f"{server.url}/v1/audio/speech",
+            json={"input": "So.", "response_format": "pcm", "seed": 1},
+            timeout=300.0,
+        )
+        assert answer.status_code == 200
+        assert len(answer.content) > 4_096
+    checks = load_preset("embedded-fp8").checks_path(store.root)
+    kept = checks.read_bytes()
+    checks.unlink()
+    try:
+        with (
+            pytest.raises(WorkError, match=r"exit code 3(.|\n)*fidelity was not made of these"),
+            SpeechServer.running("embedded-fp8", environment={"SPEECH_STORE": store.root}),
+        ):
+            pass
+        with SpeechServer.running(
+            "embedded-fp8", arguments=["--allow-unchecked"],
+            environment={"SPEECH_STORE": store.root},
+        ) as server:  # fmt: skip
+            assert server.preset == "embedded-fp8"
+    finally:
+        checks.write_bytes(kept)
