@@ -30,7 +30,8 @@ def checkpoint_steps(presets: Sequence[str], *, full: bool = False) -> list[Step
     says = "the base model speaks what checkpoints are made and judged by"
     steps = [Step("calibrate", says, config=calibration)]
     for name in presets:
-        steps.append(Step("make_checkpoint", f"checkpoint {name}, and how far it strays", name))
+        says = f"checkpoint {name}, and how far it strays"
+        steps.append(Step("make_checkpoint", says, name, judges=True))
         steps.append(Step("time_decoding", f"decode speed of {name}", name, speed))
     if full:
         steps += [
@@ -51,7 +52,8 @@ def checkpoint_lines(store: Store, presets: Sequence[str]) -> list[str]:
         if fidelity is not None:
             kl = fidelity["figures"]["mean_kl_nats"]["value"]
             limit = fidelity["config"]["limit_nats"]
-            words.append(f"strays {kl:.2g} nats a token from the base model (limit {limit:g})")
+            verdict = "limit" if kl <= limit else "ABOVE its limit, not served:"
+            words.append(f"strays {kl:.2g} nats a token from the base model ({verdict} {limit:g})")
         if words:
             lines.append(f"  {name}: {'; '.join(words)}")
     return ["Checkpoints:", *lines] if lines else []

@@ -8,10 +8,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One run of a job: for one partition, for a range of them, or for none."""
+    """One run of a job: for one partition, for a range of them, or for none.
+
+    With `judges`, a check that fails is an answer, said and passed over, not a fault.
+    """
 
     job: str
     says: str
     partition: str | None = None
     config: dict[str, Any] = field(default_factory=dict[str, Any])
     tags: dict[str, str] = field(default_factory=dict[str, str])
+    judges: bool = False

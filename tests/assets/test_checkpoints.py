@@ -15,7 +15,7 @@ from resources.store import Store
 from server.checks import REQUIRED, read_checks
 from server.presets import load_preset
 from speech_assets.definitions import build_definitions
-from speech_assets.demo import run_step
+from speech_assets.demo import CHECK_FAILED, run_step
 from speech_assets.demo_checkpoints import checkpoint_lines, checkpoint_steps
 from speech_assets.step import Step
 
@@ -145,3 +145,26 @@ def test_a_checked_checkpoint_is_served_and_an_unchecked_one_is_not(
             assert server.preset == "embedded-fp8"
     finally:
         checks.write_bytes(kept)
+
+
+def test_a_preset_that_strays_too_far_is_said_and_not_served(
+    made: Made, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    instance, store = made
+    codec = load_preset("embedded-fp8").codec_location().folder
+    base = load_preset("embedded-fp8").base_location().folder
+    (tmp_path / "presets.toml").write_text(
+        '[presets.embedded-fp8-kv]\nmodel = "store:embedded-fp8"\n'
+        f'codec = "{codec}"\ncpu_dtype = "auto"\nvllm = {{ kv_cache_dtype = "fp8" }}\n'
+        f'checkpoint = {{ scheme = "fp8", base = "{base}", max_mean_kl_nats = 1e-6 }}\n'
+    )
+    monkeypatch.setenv("SPEECH_PRESETS", str(tmp_path / "presets.toml"))
+    message = run_step(build_definitions(), instance, Step("make_checkpoint", "", PRESETS[2]))
+    assert CHECK_FAILED in message
+    [line] = checkpoint_lines(store, PRESETS[2:])[1:]
+    assert "ABOVE its limit, not served: 1e-06" in line
+    with (
+        pytest.raises(WorkError, match=r"exit code 3(.|\n)*fidelity: mean KL"),
+        SpeechServer.running("embedded-fp8-kv", environment={"SPEECH_STORE": store.root}),
+    ):
+        pass
