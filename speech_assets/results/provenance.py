@@ -54,6 +54,20 @@ def device_of(kind: str) -> dict[str, Any]:
     return {"name": name, "memory": memory, "driver": driver, "cores": os.cpu_count() or 1}
 
 
+def place_of(location: str) -> str:
+    """A location of weights as results show it: of a folder its place in the project, or its name.
+
+    Where a machine keeps its folders is nobody else's matter. A hub repository stays as it is.
+    """
+    path = Path(location)
+    if not path.is_absolute():
+        return location
+    within = path.resolve()
+    if within.is_relative_to(_CHECKOUT):
+        return within.relative_to(_CHECKOUT).as_posix()
+    return path.name
+
+
 def installed_software() -> dict[str, str]:
     """Versions of what figures depend on."""
     versions = {"python": platform.python_version()}

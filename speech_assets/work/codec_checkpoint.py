@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,7 +26,7 @@ from server.weights import CODEC_FILES, local_folder, parse_location
 from speech_assets.codec_forms.figures import KIND, codec_figures
 from speech_assets.errors import ConfigError
 from speech_assets.profiles import DEFAULT_STORE, load_profile
-from speech_assets.results.provenance import cpu_device, utc_now
+from speech_assets.results.provenance import cpu_device, place_of, utc_now
 from speech_assets.results.result import Figure, Result
 from speech_assets.work import worker
 from speech_assets.work.codec_folder import form_folder, make_form
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
 CLIPS = 24
 CALLS = 60
 """Enough for a p95 of the decode time."""
-_CHECKOUT = Path(__file__).parents[2]
 
 
 def main() -> None:
@@ -91,7 +89,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
         dtype = choose_dtype(arguments.dtype, device.torch_name)
         reference = Arm(source, device.torch_name, "float32", untrained)
         codec = reference.load()
-        record, is_new = make_form(store, codec, source, _recorded(location), form)
+        record, is_new = make_form(store, codec, source, place_of(location), form)
         reporter.log(f"{folder}: {'made' if is_new else 'there already, unchanged'}")
         arm = Arm(folder, device.torch_name, dtype, untrained)
         clips, figures = measure(reference, codec, arm, arguments.clips, arguments.calls, reporter)
@@ -192,12 +190,6 @@ def choose_dtype(text: str, device: str) -> Dtype:
     if text not in DTYPES:
         raise ConfigError(f"--dtype {text!r}: there is none; use auto, {', '.join(DTYPES)}")
     return text
-
-
-def _recorded(location: str) -> str:
-    """A location as it is recorded: of what ships with the project, its place in there."""
-    path = Path(location)
-    return path.relative_to(_CHECKOUT).as_posix() if path.is_relative_to(_CHECKOUT) else location
 
 
 def _device(device: HeldDevice) -> dict[str, Any]:

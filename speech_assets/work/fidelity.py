@@ -56,7 +56,7 @@ from speech_assets.quantize.reference import (
     reference_model,
     teacher_forced_logits,
 )
-from speech_assets.results.provenance import device_of, utc_now
+from speech_assets.results.provenance import device_of, place_of, utc_now
 from speech_assets.results.result import Figure, Result
 from speech_assets.work import worker
 
@@ -140,7 +140,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
             "dtype": dtype,
             "kv_cache": "fp8" if kv_fp8 else dtype,
             "logits_rounded": preset.head == "full",
-            "base": str(location),
+            "base": place_of(str(location)),
             "base_weights_sha256": base_sha256,
             "weights_sha256": weights_sha256(given),
             "held_out_sha256": record.sha256[HELD_OUT_KEY],
