@@ -140,7 +140,8 @@ def test_a_thread_that_the_engine_did_not_start_is_seen_with_its_time() -> None:
             sum(range(1_000))
 
     reader = threading.Thread(target=read_log, name="log-reader", daemon=True)
-    watch = Watch(streams, os.getppid(), set())
+    known = set(threading.enumerate())  # Of tests that ran before, too.
+    watch = Watch(streams, os.getppid(), known)
     reader.start()
     try:
         with watch.watching():
@@ -153,7 +154,7 @@ def test_a_thread_that_the_engine_did_not_start_is_seen_with_its_time() -> None:
     assert quiet.foreign_threads == ("log-reader",)
     assert quiet.foreign > 0
     assert quiet.others > 0
-    engines = Watch(streams, os.getppid(), {reader})
+    engines = Watch(streams, os.getppid(), known | {reader})
     with engines.watching():
         pass
     assert engines.quiet(sole_thread=True, stream_faults=[]).foreign_threads == ()
