@@ -261,7 +261,7 @@ def test_what_is_finished_is_kept_and_the_rest_comes_out_the_same(
         (["--max-tokens", "0"], "--max-tokens is 0"),
         (["--base", "/nowhere"], "no such folder, and not OWNER/NAME@REVISION"),
         (["--preset", "nobody"], "no preset 'nobody'"),
-        (["--preset", "embedded-fp8-kv"], "has no checkpoint table"),
+        (["--preset", "embedded-upstream"], "has no checkpoint table"),
     ],
 )
 def test_bad_arguments_are_one_clear_line(
