@@ -15,6 +15,7 @@ from resources.configured import StoreResource, WorkResource
 from server.checks import read_checks
 from server.presets import load_preset
 from speech_assets.assets.failures import ERRORS, failed, result_of
+from speech_assets.assets.result_metadata import result_metadata
 from speech_assets.profiles import Profile
 from speech_assets.quantize import base_model as base
 from speech_assets.quantize import calibration as generations
@@ -219,20 +220,6 @@ def checkpoint_assets(profile: Profile) -> list[Any]:
         )
 
     return [base_model, calibration, checkpoints, fidelity, decode_speed]
-
-
-def result_metadata(value: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """What an asset's page shows of a result: its figures, device, and the command that made it."""
-    return {
-        **{
-            name: dg.MetadataValue.float(float(figure["value"]))
-            for name, figure in value["figures"].items()
-        },
-        "result": dg.MetadataValue.path(path),
-        "device": dg.MetadataValue.text(str(value["device"]["name"])),
-        "status": dg.MetadataValue.text(str(value["status"])),
-        "command": dg.MetadataValue.md(f"`{value['command']}`"),
-    }
 
 
 def _check(

@@ -8,8 +8,9 @@ import dagster as dg
 
 from resources.configured import CodecResource, StoreResource, WorkResource
 from server.codec_form import FORMS
-from speech_assets.assets.checkpoints import GROUP, result_metadata
+from speech_assets.assets.checkpoints import GROUP
 from speech_assets.assets.failures import ERRORS, failed, result_of
+from speech_assets.assets.result_metadata import result_metadata
 from speech_assets.codec_forms.tables import codec_forms_table
 from speech_assets.profiles import Profile
 

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from resources.configured import StoreResource, WorkResource
 from speech_assets.assets.failures import ERRORS, failed, result_of
+from speech_assets.assets.result_metadata import result_metadata
 from speech_assets.load.charts import charts_of
 from speech_assets.load.levels import LOADS, row_from
 from speech_assets.load.sweep import FULL_LEVEL_S
@@ -123,7 +124,6 @@ def load_test_metadata(value: Mapping[str, Any], path: str) -> dict[str, Any]:
     """What the asset's page shows of a load test's result: its figures, levels and charts."""
     charts = charts_of([row_from(row) for row in value["rows"]])
     return {
-        **_figures(value),
         "levels": dg.MetadataValue.md(levels_table(value["rows"])),
         **{chart.name: _picture(chart.title, chart.draw()) for chart in charts},
         **_facts(value, path),
@@ -133,7 +133,6 @@ def load_test_metadata(value: Mapping[str, Any], path: str) -> dict[str, Any]:
 def ladder_metadata(value: Mapping[str, Any], path: str) -> dict[str, Any]:
     """What the asset's page shows of a ladder's result: its steps with their outcomes."""
     return {
-        **_figures(value),
         "steps_table": dg.MetadataValue.md(ladder_table([value])),
         **_facts(value, path),
     }
@@ -148,21 +147,11 @@ def _sweep_options(config: LoadTestConfig | LadderConfig) -> list[str]:
     return [*options, *["--allow-client-limit"] * config.allow_client_limit]
 
 
-def _figures(value: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: dg.MetadataValue.float(float(figure["value"]))
-        for name, figure in value["figures"].items()
-    }
-
-
 def _facts(value: Mapping[str, Any], path: str) -> dict[str, Any]:
     return {
-        "result": dg.MetadataValue.path(path),
-        "device": dg.MetadataValue.text(str(value["device"]["name"])),
-        "status": dg.MetadataValue.text(str(value["status"])),
+        **result_metadata(value, path),
         "reduced": dg.MetadataValue.bool(bool(value["reduced"])),
         "client_faults": dg.MetadataValue.json(list(value["config"]["client_faults"])),
-        "command": dg.MetadataValue.md(f"`{value['command']}`"),
     }
 
 

@@ -3,7 +3,7 @@
 Each preset is measured in a process of its own (`decode_speed_child`), whose output is this one's.
 `--preset` takes several, or `all` (those for this machine's device): one that fails does not keep
 the others from being measured. `--random-weights orpheus-3b` times a precision without its weights.
-With `--out` results are files in a folder, to be recorded elsewhere by `speech-results import`.
+With `--out` results are files in a folder, to be published elsewhere by `speech-results publish`.
 """
 
 from __future__ import annotations
