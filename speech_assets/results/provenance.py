@@ -80,12 +80,17 @@ def installed_software() -> dict[str, str]:
 
 
 def git_state() -> dict[str, Any]:
-    """Commit, and whether files differ from it; empty outside a checkout."""
+    """Commit, and whether files differ from it.
+
+    Outside a checkout the commit that SPEECH_COMMIT names, marked `stated`: files that were copied
+    to a machine cannot be compared with it. Empty where that is not set either.
+    """
     try:
         commit = _git("rev-parse", "HEAD")
         dirty = bool(_git("status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.CalledProcessError):
-        return {}
+        stated = os.environ.get("SPEECH_COMMIT", "")
+        return {"commit": stated, "stated": True} if stated else {}
     return {"commit": commit, "dirty": dirty}
 
 

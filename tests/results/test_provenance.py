@@ -35,3 +35,17 @@ def test_a_gpu_is_named_as_its_chip(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (found["name"], found["memory"]) == ("NVIDIA H200", "143771 MiB")
     assert found["driver"] == "580.159.04"
     assert provenance.device_of("cpu")["name"] != "NVIDIA H200"
+
+
+def test_copied_files_name_the_commit_that_they_are_said_to_be_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provenance, "_CHECKOUT", tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    monkeypatch.delenv("SPEECH_COMMIT", raising=False)
+    assert provenance.git_state() == {}
+    monkeypatch.setenv("SPEECH_COMMIT", "4d9b4ae")
+    assert provenance.git_state() == {"commit": "4d9b4ae", "stated": True}
+    monkeypatch.undo()
+    monkeypatch.setenv("SPEECH_COMMIT", "4d9b4ae")  # A checkout knows its own.
+    assert provenance.git_state()["commit"] != "4d9b4ae"
