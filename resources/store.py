@@ -25,6 +25,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from resources.errors import StoreError
 from resources.process import is_gone, process_name
+from server.files import sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -182,7 +183,7 @@ class Store:
                 file.flush()
                 os.fsync(file.fileno())
             temporary.rename(path)
-            _sync_folder(path.parent)
+            sync(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -265,11 +266,3 @@ def _remove_abandoned(path: Path) -> None:
         owner = leftover.name.removeprefix(f".{path.name}.").rsplit(".", 2)[0]
         if is_gone(owner):
             leftover.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

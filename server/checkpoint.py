@@ -146,7 +146,7 @@ def _tensor_shapes(folder: Path) -> tuple[dict[str, list[int]], int]:
         path = folder / name
         if not path.is_file():
             raise WeightsError(f"{path}: no such file; the checkpoint is incomplete")
-        header, start = _header(path)
+        header, start = read_header(path)
         ends = [entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__"]
         length, expected = path.stat().st_size, start + max(ends, default=0)
         if length != expected:
@@ -159,8 +159,12 @@ def _tensor_shapes(folder: Path) -> tuple[dict[str, list[int]], int]:
     return shapes, size
 
 
-def _header(path: Path) -> tuple[dict[str, Any], int]:
-    """The header of a safetensors file and where its data start, in bytes."""
+def read_header(path: Path) -> tuple[dict[str, Any], int]:
+    """The header of a safetensors file and where its data start, in bytes.
+
+    Raises:
+        WeightsError: it is damaged, or the file is none.
+    """
     with path.open("rb") as file:
         prefix = file.read(8)
         length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else _LONGEST_HEADER

@@ -17,6 +17,7 @@ from server import frames
 from server.codec_decode_only import fold_weight_norm, load_decode_only
 from server.codec_form import read_form
 from server.errors import WeightsError
+from server.files import sha256_of
 from server.weights import CODEC_WEIGHTS
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def read_identity(folder: Path, *, allow_untrained: bool = False) -> CodecIdenti
     """
     config = _read_config(folder)
     weights = _weights_file(folder)
-    config_sha256 = hashlib.sha256((folder / "config.json").read_bytes()).hexdigest()
+    config_sha256 = sha256_of(folder / "config.json")
     header = None if weights is None else read_form(weights)
     if header is not None and not header.trained and not allow_untrained:
         raise WeightsError(
@@ -109,8 +110,7 @@ def read_identity(folder: Path, *, allow_untrained: bool = False) -> CodecIdenti
             )
         weights_sha256 = hashlib.sha256(f"seed {UNTRAINED_SEED}".encode()).hexdigest()
     else:
-        with weights.open("rb") as file:
-            weights_sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        weights_sha256 = sha256_of(weights)
     if header is not None:
         parameter_count = header.parameter_count
     else:

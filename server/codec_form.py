@@ -5,8 +5,7 @@ quantizer tables, their projections and the decoder, weight norm folded in. A fo
 alone: loading gives float32, whatever the form, and the dtype that decodes is the preset's
 `codec_dtype`. So a form makes the file smaller and the loading quicker, and nothing else: the time
 of decoding is the same in all, and so is a server's memory, whose decoder lets go of the encoder
-of a whole codec, too (embedded codec on a CPU: time within 3 %, 149 to 154 MiB against 150; all
-forms load in 0.7 to 0.8 of the whole codec's time).
+of a whole codec, too. Measured: the table of docs/checkpoints.md, from results/codec_checkpoint.
 
 Nothing here loads torch, so that who only needs the names of forms need not wait for it.
 """

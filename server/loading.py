@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from server.checkpoint import open_checkpoint
-from server.checks import require_checks
+from server.checks import require_checks, weights_sha256
 from server.engine import Sampling, find_device, open_engine
-from server.presets import config_sha256
+from server.presets import config_sha256, served_as
 from server.serving import Model
 from server.text import TextEncoder
 from server.voices import Voices
-from server.weights import CODEC_FILES, MODEL_FILES, fingerprint, local_folder
+from server.weights import (
+    CODEC_FILES,
+    MODEL_FILES,
+    fingerprint,
+    local_folder,
+    not_pinned,
+)
 
 if TYPE_CHECKING:
     from server.codec_decoder import CodecDecoder
@@ -24,6 +31,8 @@ if TYPE_CHECKING:
     from server.presets import Preset
 
 THREADS = 1  # Of torch: more wait for each other, and for the event loop.
+
+log = logging.getLogger(__name__)
 
 
 def load_model(
@@ -43,9 +52,14 @@ def load_model(
     from server.service import EngineService
 
     device = find_device(preset.device)
-    given = local_folder(preset.model_location(store), MODEL_FILES)
+    location = preset.model_location(store)
+    given = local_folder(location, MODEL_FILES)
+    if warning := not_pinned(location, given):
+        log.warning("%s", warning)
     if preset.stored_as is not None and not allow_unchecked:
-        require_checks(preset.checks_path(store), given, preset.name)
+        require_checks(
+            preset.checks_path(store), served_as(preset, weights_sha256(given)), preset.name
+        )
     checkpoint = open_checkpoint(given)
     text = TextEncoder(checkpoint.folder, checkpoint.layout)
     codec_folder = local_folder(preset.codec_location(), CODEC_FILES)

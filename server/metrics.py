@@ -103,6 +103,9 @@ class Metrics:
         self.decode_batch_size = histogram(
             "decode_batch_size", "Rows in one call of the codec", _BATCH_BUCKETS
         )
+        self.decode_seconds = histogram(
+            "decode_seconds", "One call of the codec, from its start to its audio", _STEP_BUCKETS_S
+        )
         self.event_loop_lag_seconds = histogram(
             "event_loop_lag_seconds", "Lateness of the event loop", _LAG_BUCKETS_S
         )

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from filelock import FileLock
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from server import whole_folder
 from server.errors import WeightsError
 from server.packed_weights import (
     MANIFEST,
@@ -68,7 +68,7 @@ def plain_folder(folder: Path, cache: Path | None = None) -> Path:
             return target
         try:
             _make_private(root)
-            with FileLock(root / f"{target.name}.lock", timeout=LOCK_WAIT_S):
+            with whole_folder.locked(target, LOCK_WAIT_S):
                 _expand_locked(folder, manifest, target)
         except OSError as error:  # Also a lock that nobody gives back (filelock.Timeout).
             refused.append(f"{root}: {error}")
@@ -87,20 +87,16 @@ def _expand_locked(folder: Path, manifest: Mapping[str, PackedTensor], target: P
         return
     if target.exists():
         log.warning("%s: %s; expanding it again", target, fault)
-    part, old = target.with_name(f".{target.name}.part"), target.with_name(f".{target.name}.old")
-    for leftover in (part, old):  # Of a process that was killed.
-        shutil.rmtree(leftover, ignore_errors=True)
     tensors = expanded_tensors(folder, manifest)
+    part = whole_folder.part_of(target)
     part.mkdir()
-    for source in _companions(folder):
-        shutil.copyfile(source, part / source.name)
-    save_file(dict(tensors), part / EXPANDED, metadata={"format": "pt"})
-    with (part / EXPANDED).open("rb") as file:
-        os.fsync(file.fileno())
-    if target.exists():
-        target.rename(old)
-    part.rename(target)
-    shutil.rmtree(old, ignore_errors=True)
+    try:
+        for source in _companions(folder):
+            shutil.copyfile(source, part / source.name)
+        save_file(dict(tensors), part / EXPANDED, metadata={"format": "pt"})
+        whole_folder.replace(target)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 def _faults(target: Path, folder: Path, manifest: Mapping[str, PackedTensor]) -> str:

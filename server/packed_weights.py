@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from server.errors import WeightsError
+from server.files import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -90,9 +91,7 @@ def write_manifest(folder: Path, tensors: Mapping[str, PackedTensor]) -> None:
         if tensor.runs:
             rows[name]["runs"] = [(run.row, run.count, run.step) for run in tensor.runs]
     value = {"schema_version": SCHEMA_VERSION, "tensors": rows}
-    temporary = folder / f".{MANIFEST}.part"
-    temporary.write_text(json.dumps(value, indent=1) + "\n", "utf-8")
-    temporary.replace(folder / MANIFEST)
+    write_json(folder / MANIFEST, value)
 
 
 def expanded_tensors(

@@ -111,6 +111,7 @@ class SpeechResponse(Response):
         start["headers"].append((b"content-length", b"%d" % (len(header) + len(audio))))
         if report := delivery.report:
             start["headers"].append((b"x-finish-reason", report.finish_reason.encode()))
+            start["headers"].append((b"x-speech-frames", b"%d" % report.frames))
         await self._send(send, start)
         await self._send(send, _part(header + audio, last=True))
         delivery.sent(audio)

@@ -52,6 +52,16 @@ class Submission:
 Event = tuple["ServedUtterance", "bytes | UtteranceReport"]
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call of the codec; `done_s` where it was done at once, as on a CPU."""
+
+    batch: PlannedBatch
+    ticket: DecodeTicket
+    began_s: float
+    done_s: float | None
+
+
 class Rounds:
     """The streams that are being generated, and what is done with them in turn."""
 
@@ -67,12 +77,12 @@ class Rounds:
         self._engine, self._decoder, self._planner = engine, decoder, planner
         self._layout, self._metrics = layout, metrics
         self._streams: dict[str, Stream] = {}
-        self._tickets: deque[tuple[PlannedBatch, DecodeTicket]] = deque()
+        self._calls: deque[_Call] = deque()
 
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do until something is asked for."""
-        return not self._streams and not self._engine.busy and not self._tickets
+        return not self._streams and not self._engine.busy and not self._calls
 
     def begin(self, submission: Submission) -> None:
         """Take up an utterance."""
@@ -190,15 +200,18 @@ class Rounds:
                 for row in batch.rows
             ]
             self._metrics.decode_batch_size.observe(len(rows))
-            self._tickets.append((batch, self._decoder.submit(rows, batch.hop)))
+            began_s = _now()
+            ticket = self._decoder.submit(rows, batch.hop)
+            self._calls.append(_Call(batch, ticket, began_s, _now() if ticket.ready() else None))
 
     def _deliver(self) -> bool:
         """Pass on the audio that is done; whether there was any."""
         any_done = False
-        while self._tickets and self._tickets[0][1].ready():
-            batch, ticket = self._tickets.popleft()
-            blocks = ticket.pcm()
+        while self._calls and self._calls[0].ticket.ready():
+            call = self._calls.popleft()
+            batch, blocks = call.batch, call.ticket.pcm()
             now = _now()
+            self._metrics.decode_seconds.observe((call.done_s or now) - call.began_s)
             wanted = self._planner.delivered(batch, now)
             last_rows = {row.stream: index for index, row in enumerate(batch.rows)}
             for index, (row, samples) in enumerate(zip(batch.rows, blocks, strict=True)):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from server.checkpoint import read_header
 from server.errors import ConfigurationError, WeightsError
 
 if TYPE_CHECKING:
@@ -15,12 +16,14 @@ if TYPE_CHECKING:
 
 CODEC_WEIGHTS = ["pytorch_model.bin", "model.safetensors"]  # One of them, the first that is there.
 CODEC_FILES = ["config.json", *CODEC_WEIGHTS]
-_HASHED_BYTES = 64 << 20
+_WHOLE_BYTES = 64 << 20  # Of a file that is hashed to its last byte.
+_BLOCK_BYTES = 64 << 10  # Of a larger one, at each place that is looked at.
 MODEL_FILES = [
     *("config.json", "generation_config.json", "layout.json", "packed.json"),
     *("tokenizer.json", "tokenizer_config.json", "*.safetensors", "model.safetensors.index.json"),
 ]
 _REPOSITORY = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)@(?P<revision>[\w./-]+)")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,38 @@ class WeightsLocation:
 
     def __str__(self) -> str:
         return str(self.folder) if self.folder else f"{self.repository}@{self.revision}"
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether it names the same weights for ever, as far as a name can: no branch, no tag."""
+        return self.folder is not None or _COMMIT.fullmatch(self.revision) is not None
+
+    def commit(self, found: Path) -> str | None:
+        """The commit of a hub repository whose files are in the folder `found`.
+
+        The hub's cache has each commit in a folder of its name. None for a folder, and where the
+        cache does not say.
+        """
+        if self.folder is not None:
+            return None
+        return found.name if _COMMIT.fullmatch(found.name) else None
+
+
+def not_pinned(location: WeightsLocation, found: Path) -> str | None:
+    """One line for a user where `location`, found in the folder `found`, may move; else None."""
+    if location.is_pinned:
+        return None
+    now = location.commit(found)
+    at = f"it is {now} now, so write @{now} in its place" if now else "write a commit in its place"
+    return (
+        f"{location}: {location.revision!r} is a branch or tag, and what is made of it cannot be "
+        f"made again once it moves; {at}"
+    )
+
+
+def is_repository(text: str) -> bool:
+    """Whether `text` has the form of a hub repository at a revision."""
+    return _REPOSITORY.fullmatch(text) is not None
 
 
 def parse_location(text: str, *, base: Path | None = None) -> WeightsLocation:
@@ -58,18 +93,40 @@ def parse_location(text: str, *, base: Path | None = None) -> WeightsLocation:
 
 
 def fingerprint(folder: Path, *, but: Collection[str] = ()) -> str:
-    """Hash of a folder's weights: names, sizes and contents, of a large file only its start.
+    """Hash of a folder's weights: names, sizes and contents.
 
-    Files named in `but` are left out, and what is being written (`.NAME.part`). Hashing gigabytes
-    would take longer than loading them.
+    Of a file above `_WHOLE_BYTES` it reads blocks that are spread evenly and, of safetensors, the
+    header and the start of every tensor, so that one that was trained on shows wherever it lies:
+    hashing gigabytes would take longer than loading them. Files named in `but` are left out, and
+    what is being written (`.NAME.part`).
     """
     whole = hashlib.sha256()
     names = [p for p in folder.iterdir() if p.is_file() and p.name not in but]
     for path in sorted(p for p in names if not p.name.startswith(".")):
-        whole.update(f"{path.name} {path.stat().st_size}\n".encode())
+        size = path.stat().st_size
+        whole.update(f"{path.name} {size}\n".encode())
         with path.open("rb") as file:
-            whole.update(file.read(_HASHED_BYTES))
+            for start, length in _hashed_blocks(path, size):
+                file.seek(start)
+                whole.update(file.read(length))
     return whole.hexdigest()
+
+
+def _hashed_blocks(path: Path, size: int) -> list[tuple[int, int]]:
+    """Start and length, bytes, of what is hashed of a file; of a small one all of it."""
+    if size <= _WHOLE_BYTES:
+        return [(0, size)]
+    count = _WHOLE_BYTES // _BLOCK_BYTES
+    starts = {number * (size - _BLOCK_BYTES) // (count - 1) for number in range(count)}
+    blocks = {(start, _BLOCK_BYTES) for start in starts}
+    try:
+        header, data = read_header(path)
+    except WeightsError:  # None of safetensors, or damaged, which is said by who opens it.
+        return sorted(blocks)
+    offsets = [value["data_offsets"] for name, value in header.items() if name != "__metadata__"]
+    firsts = [pair[0] for pair in offsets if isinstance(pair, list) and pair]
+    tensors = {(data + first, _BLOCK_BYTES) for first in firsts if isinstance(first, int)}
+    return sorted(blocks | {(0, data)} | {block for block in tensors if 0 <= block[0] < size})
 
 
 def local_folder(location: WeightsLocation, patterns: list[str]) -> Path:

@@ -16,6 +16,21 @@ def serving_jobs() -> list[Any]:
             description="Start a preset's server and keep what it says.",
         ),
         dg.define_asset_job(
+            "judge_samples",
+            selection=["samples", "wer"],
+            description="Let a preset's server speak, and count what is misunderstood.",
+        ),
+        dg.define_asset_job(
+            "compare_presets",
+            selection=["ab"],
+            description="Serve a preset beside another configuration, and say what differs.",
+        ),
+        dg.define_asset_job(
+            "write_report",
+            selection=["report"],
+            description="One page, and the same in Markdown, of the newest results.",
+        ),
+        dg.define_asset_job(
             "load_test",
             selection=["load_tests"],
             description="Start a preset's server and find how many streams it keeps in realtime.",

@@ -7,10 +7,13 @@ import os
 import dagster as dg
 
 from resources.configured import CodecResource, StoreResource, WorkResource
+from speech_assets.assets.ab import ab_assets
 from speech_assets.assets.checkpoints import checkpoint_assets
 from speech_assets.assets.codec_forms import codec_form_assets
 from speech_assets.assets.corpus import corpus_assets
 from speech_assets.assets.load_tests import load_test_assets
+from speech_assets.assets.quality import quality_assets
+from speech_assets.assets.report import report_assets
 from speech_assets.assets.serving import serving_assets
 from speech_assets.assets.voice import voice_assets
 from speech_assets.automation import checkpoint_jobs, corpus_jobs, serving_jobs
@@ -36,6 +39,9 @@ def build_definitions() -> dg.Definitions:
             *codec_form_assets(profile),
             *serving_assets(profile),
             *load_test_assets(profile),
+            *quality_assets(profile),
+            *ab_assets(profile),
+            *report_assets(),
         ],
         jobs=[*corpus_jobs(), *checkpoint_jobs(), *serving_jobs()],
         resources={

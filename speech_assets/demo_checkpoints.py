@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from server.codec_form import FORMS
+from server.frames import REALTIME_TOKENS_PER_S
 from speech_assets.results.stored import newest
 from speech_assets.step import Step
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 # Enough that 4 bits stay within their limit, and no more: 96 texts take minutes to quantize by.
 SHORT_CALIBRATION = {"texts": 32, "held_out": 8, "max_tokens": 600}
 SHORT_SPEED = {"tokens": 105, "runs": 4}
+# A busy machine is forgiven, as under load: what does not count is said.
+FORGIVING = {"allow_invalid": True}
 
 
 def checkpoint_steps(presets: Sequence[str], *, full: bool = False) -> list[Step]:
@@ -26,12 +29,12 @@ def checkpoint_steps(presets: Sequence[str], *, full: bool = False) -> list[Step
     if not presets:
         return []
     calibration = _config("calibration", {} if full else SHORT_CALIBRATION)
-    speed = _config("decode_speed", {} if full else SHORT_SPEED)
-    says = "the base model speaks what checkpoints are made and judged by"
-    steps = [Step("calibrate", says, config=calibration)]
+    speed = _config("decode_speed", FORGIVING if full else {**SHORT_SPEED, **FORGIVING})
+    title = "the base model speaks what checkpoints are made and judged by"
+    steps = [Step("calibrate", title, config=calibration)]
     for name in presets:
-        says = f"checkpoint {name}, and how far it strays"
-        steps.append(Step("make_checkpoint", says, name, judges=True))
+        title = f"checkpoint {name}, and how far it strays"
+        steps.append(Step("make_checkpoint", title, name, judges=True))
         steps.append(Step("time_decoding", f"decode speed of {name}", name, speed))
     if full:
         steps += [
@@ -47,8 +50,13 @@ def checkpoint_lines(store: Store, presets: Sequence[str]) -> list[str]:
         speed, fidelity = newest(store, "decode_speed", name), newest(store, "fidelity", name)
         words: list[str] = []
         if speed is not None:
-            figures = speed["figures"]
-            words.append(f"{figures['tokens_per_s']['value']:.0f} tokens/s alone (realtime is 82)")
+            rate = speed["figures"]["tokens_per_s"]["value"]
+            counts = (
+                "" if speed["status"] == "complete" else "; does NOT count, the machine was busy"
+            )
+            words.append(
+                f"{rate:.0f} tokens/s alone (realtime is {REALTIME_TOKENS_PER_S:.0f}{counts})"
+            )
         if fidelity is not None:
             kl = fidelity["figures"]["mean_kl_nats"]["value"]
             limit = fidelity["config"]["limit_nats"]

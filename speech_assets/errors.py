@@ -11,6 +11,8 @@ class SpeechAssetsError(Exception):
     """Base of the project's errors."""
 
     retryable = False
+    skips = False
+    """Whether what was asked for is not for this machine: to be passed over, not to be mended."""
 
 
 class ConfigError(SpeechAssetsError):

@@ -69,6 +69,8 @@ class Profile:
 
     `presets` are the rows of `server/presets.toml` (or SPEECH_PRESETS) that it speaks with.
     `load_levels` are the streams at once that a load test of them tries, ascending.
+    `asr` is the Whisper that hears its samples: "tiny.en-package", a name of openai-whisper's or a
+    `.pt` file (`asr.transcriber.load_transcriber`).
     `batch_samples` bounds the padded samples of one encoder call (None: what suits the device);
     `compile` and `precision` are for CUDA.
     """
@@ -78,6 +80,7 @@ class Profile:
     codec: CodecChoice
     presets: tuple[str, ...] = ("embedded-bf16",)
     load_levels: tuple[float, ...] = (1, 2, 3, 4, 6, 8)
+    asr: str = "tiny.en-package"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     batch_samples: int | None = None
     compile: bool = False
@@ -177,6 +180,9 @@ def _read(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
             if not isinstance(row, dict):
                 raise ConfigError(f"{path}: {table}.{name} must be a table of settings")
             # A folder is looked up from the file that names it, not from where the command runs.
+            asr = row.get("asr")
+            if isinstance(asr, str) and asr.endswith(".pt"):
+                row["asr"] = str((path.parent / Path(asr).expanduser()).resolve())
             for key in ("path", "location"):
                 value = row.get(key)
                 if isinstance(value, str) and value and "://" not in value:

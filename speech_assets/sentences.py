@@ -1,8 +1,7 @@
-"""Sentences of the project's own, for samples and benchmarks: no text of a training holds them."""
+"""Sentences of the project's own, for benchmarks: no text of a training holds them."""
 
 from __future__ import annotations
 
-SAMPLES_CODE_VERSION = "1"  # Bump when other samples would come of the same server.
 SENTENCES = (
     "Our train leaves from the third platform at noon.",
     "Please leave the parcel with the woman next door.",

@@ -10,11 +10,12 @@ from typing import Any
 class Step:
     """One run of a job: for one partition, for a range of them, or for none.
 
-    With `judges`, a check that fails is an answer, said and passed over, not a fault.
+    `title` says what it does. With `judges`, a check that fails is an answer, said and passed over,
+    not a fault.
     """
 
     job: str
-    says: str
+    title: str
     partition: str | None = None
     config: dict[str, Any] = field(default_factory=dict[str, Any])
     tags: dict[str, str] = field(default_factory=dict[str, str])

@@ -20,6 +20,7 @@ HEAVY_HOMES = (
     "speech_assets/work/",
     "speech_assets/voice/",
     "speech_assets/quantize/",
+    "speech_assets/asr/",
     "server/codec",
     "server/engine",
 )

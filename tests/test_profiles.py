@@ -46,6 +46,15 @@ def test_levels_of_load_are_a_profiles_own(tmp_path: Path) -> None:
     assert load(tmp_path, CORPUS + PROFILE).load_levels == (1.0, 2.0, 3.0, 4.0, 6.0, 8.0)
 
 
+def test_what_hears_a_profiles_samples_is_a_name_or_a_file_beside_it(tmp_path: Path) -> None:
+    assert load_profile({}).asr == load(tmp_path, CORPUS + PROFILE).asr == "tiny.en-package"
+    for name in ("l4", "h200"):
+        assert load_profile({"SPEECH_PROFILE": name}).asr == "large-v3"
+    assert load(tmp_path, CORPUS + PROFILE + 'asr = "small.en"\n').asr == "small.en"
+    mine = load(tmp_path, CORPUS + PROFILE + 'asr = "models/mine.pt"\n')
+    assert mine.asr == str(tmp_path / "models" / "mine.pt")
+
+
 def test_an_unknown_profile_is_named_with_those_that_exist() -> None:
     with pytest.raises(ConfigError, match=r"SPEECH_PROFILE is 'l5', .*embedded, h200, l4"):
         load_profile({"SPEECH_PROFILE": "l5"})

@@ -12,7 +12,7 @@ import dagster as dg
 from pydantic import Field
 
 from resources.configured import StoreResource, WorkResource
-from server.checks import read_checks
+from server.frames import REALTIME_TOKENS_PER_S
 from server.presets import load_preset
 from speech_assets.assets.failures import ERRORS, failed, result_of
 from speech_assets.assets.result_metadata import result_metadata
@@ -33,7 +33,9 @@ class CalibrationConfig(dg.Config):
 
     texts: int = Field(0, description="that calibrate quantization", ge=0)
     held_out: int = Field(0, description="that judge fidelity", ge=0)
-    max_tokens: int = Field(0, description="of a generation, 82.03 are a second", ge=0)
+    max_tokens: int = Field(
+        0, description=f"of a generation, {REALTIME_TOKENS_PER_S:.2f} are a second", ge=0
+    )
 
 
 class FidelityConfig(dg.Config):
@@ -47,7 +49,11 @@ class DecodeSpeedConfig(dg.Config):
 
     tokens: int = Field(0, description="of a run", ge=0)
     runs: int = Field(0, description="that are timed, after the warm-up", ge=0)
+    starts: int = Field(0, description="processes that time their start; one decodes", ge=0)
     profile: bool = Field(False, description="also which kernels take how much of it")
+    allow_invalid: bool = Field(
+        False, description="a measurement that does not count is kept as such, and no failure"
+    )
 
 
 def checkpoint_assets(profile: Profile) -> list[Any]:
@@ -55,13 +61,10 @@ def checkpoint_assets(profile: Profile) -> list[Any]:
     presets = dg.StaticPartitionsDefinition(list(profile.presets))
 
     @dg.asset(group_name=GROUP, kinds={"huggingface"}, code_version=base.CODE_VERSION)
-    def base_model(
-        context: dg.AssetExecutionContext, store: StoreResource, work: WorkResource
-    ) -> dg.MaterializeResult:
+    def base_model(context: dg.AssetExecutionContext, work: WorkResource) -> dg.MaterializeResult:
         """The model that all checkpoints are made from, fetched if need be and validated: weights
         whole, of the layout that speech tokens have."""
-        arguments = ["--store", store.root]
-        arguments += [word for name in profile.presets for word in ("--preset", name)]
+        arguments = [word for name in profile.presets for word in ("--preset", name)]
         try:
             found = result_of(context, work.run(context, "base_model", arguments), "base_model")
         except ERRORS as error:
@@ -70,6 +73,7 @@ def checkpoint_assets(profile: Profile) -> list[Any]:
             data_version=dg.DataVersion(str(found["weights_sha256"])),
             metadata={
                 "location": str(found["location"]),
+                "commit": str(found["commit"] or "none, a folder"),
                 "weights_sha256": str(found["weights_sha256"]),
                 "weights_mib": float(found["weights_bytes"]) / 2**20,
                 "vocabulary_size": int(found["vocabulary_size"]),
@@ -105,8 +109,8 @@ def checkpoint_assets(profile: Profile) -> list[Any]:
         try:
             preset = base.base_preset(profile.presets).name
             arguments = ["--store", store.root, "--preset", preset]
-            arguments += _given(texts=config.texts, held_out=config.held_out)
-            arguments += _given(max_tokens=config.max_tokens)
+            arguments += _options(texts=config.texts, held_out=config.held_out)
+            arguments += _options(max_tokens=config.max_tokens)
             made = result_of(context, work.run(context, "calibration", arguments), "calibration")
             texts = [
                 [row.text for row in generations.read_generations(store.store(), key)]
@@ -148,7 +152,7 @@ def checkpoint_assets(profile: Profile) -> list[Any]:
         arguments = ["--preset", context.partition_key, "--store", store.root]
         try:
             made = result_of(context, work.run(context, "checkpoint", arguments), "checkpoint")
-            yield _check(context, store, "checkpoints", "engine")
+            yield _check(made, "checkpoints", "engine")
         except ERRORS as error:
             raise failed(context, error) from error
         read = {f"bytes_per_step_{head}": n for head, n in made["bytes_per_step"].items()}
@@ -179,11 +183,11 @@ def checkpoint_assets(profile: Profile) -> list[Any]:
         """How far the preset strays from the base model: both read what the base model said of
         texts that calibrated nothing, and their predictions are compared token by token."""
         arguments = ["--preset", context.partition_key, "--store", store.root]
-        arguments += _given(generations=config.generations)
+        arguments += _options(generations=config.generations)
         try:
             made = result_of(context, work.run(context, "fidelity", arguments), "fidelity")
             value = store.store().read_json(made["key"])
-            yield _check(context, store, "fidelity", "fidelity")
+            yield _check(made, "fidelity", "fidelity")
         except ERRORS as error:
             raise failed(context, error) from error
         yield dg.MaterializeResult(metadata=result_metadata(value, store.store().path(made["key"])))
@@ -205,9 +209,11 @@ def checkpoint_assets(profile: Profile) -> list[Any]:
         """How fast the preset decodes alone, one stream and no server, beside what the memory's
         bandwidth allows."""
         arguments = ["--preset", context.partition_key, "--store", store.root]
-        arguments += _given(tokens=config.tokens, runs=config.runs)
+        arguments += _options(tokens=config.tokens, runs=config.runs, starts=config.starts)
         arguments += ["--profile"] * config.profile
+        arguments += ["--allow-invalid"] * config.allow_invalid
         try:
+            preset = load_preset(context.partition_key)
             made = result_of(context, work.run(context, "decode_speed", arguments), "decode_speed")
             value = store.store().read_json(made["key"])
         except ERRORS as error:
@@ -215,27 +221,23 @@ def checkpoint_assets(profile: Profile) -> list[Any]:
         return dg.MaterializeResult(
             metadata={
                 **result_metadata(value, store.store().path(made["key"])),
-                "precision": dg.MetadataValue.md(precision_table([value])),
+                "precision": dg.MetadataValue.md(
+                    precision_table([value], presets={preset.name: preset.config()})
+                ),
             }
         )
 
     return [base_model, calibration, checkpoints, fidelity, decode_speed]
 
 
-def _check(
-    context: dg.AssetExecutionContext, store: StoreResource, asset: str, name: str
-) -> dg.AssetCheckResult:
-    """The check of that name, as the work process has written it beside the preset's weights."""
-    preset = load_preset(context.partition_key)
-    weights = preset.model_location(store.root).folder
-    assert weights is not None, "checked weights are on this machine"
-    check = read_checks(preset.checks_path(store.root), weights)[name]
-    numbers = {"value": check.value, "limit": check.limit}
+def _check(made: Mapping[str, Any], asset: str, name: str) -> dg.AssetCheckResult:
+    """The check of that name, as the work process has made it and written it for the server."""
+    numbers = {known: made[known] for known in ("value", "limit")}
     return dg.AssetCheckResult(
-        passed=check.passed,
+        passed=bool(made["passed"]),
         asset_key=asset,
         check_name=name,
-        description=check.detail,
+        description=str(made["detail"]),
         metadata={k: dg.MetadataValue.float(v) for k, v in numbers.items() if v is not None},
     )
 
@@ -245,7 +247,7 @@ def _numbers(made: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in made.items() if k != "kind" and isinstance(v, str | int | float)}
 
 
-def _given(**numbers: int) -> list[str]:
+def _options(**numbers: int) -> list[str]:
     """Options of a command, of those numbers that are not 0."""
     return [
         word

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 # RetryPolicy: with one, Dagster takes Ctrl-C and a cancel in the UI for a failure and starts anew.
 MAX_RETRIES = 2
 RETRY_AFTER_S = (5, 10)
+SKIPPED = "skipped: "
+"""How the failure of a partition begins that is not for this machine: nothing is to be mended."""
 ERRORS = (SpeechAssetsError, ResourceError, ServerError)
 """The project's own, whose messages are for users: an asset shows them as its failure."""
 
@@ -57,6 +59,8 @@ def result_of(
         dg.Failure, dg.RetryRequested: the work failed.
     """
     if failure := _failure(results):
+        if any(result["kind"] == "error" and result.get("skips") for result in results):
+            raise dg.Failure(f"{SKIPPED}{failure['message']}")
         raise _ended(context, failure)
     return next(result for result in results if result["kind"] == kind)
 

@@ -10,6 +10,7 @@ import dagster as dg
 from pydantic import Field
 
 from resources.configured import StoreResource, WorkResource
+from server.files import sha256_of
 from speech_assets.assets.failures import ERRORS, failed, result_of
 from speech_assets.assets.voice_release import release_assets
 from speech_assets.assets.voice_store import (
@@ -23,7 +24,6 @@ from speech_assets.assets.voice_store import (
 from speech_assets.assets.voice_training import training_assets
 from speech_assets.errors import ConfigError
 from speech_assets.voice import versions
-from speech_assets.voice.files import sha256_of
 from speech_assets.voice.held_out import HELD_OUT_IDS, overlaps
 from speech_assets.voice.texts import read_texts
 

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from resources.configured import StoreResource, WorkResource
 from resources.store import Store
+from server.files import sha256_of
 from speech_assets.assets.failures import ERRORS, failed, result_of
 from speech_assets.assets.voice_store import (
     CODEC,
@@ -25,7 +26,7 @@ from speech_assets.assets.voice_store import (
 )
 from speech_assets.errors import ConfigError
 from speech_assets.voice import versions
-from speech_assets.voice.files import sha256_of, sum_of
+from speech_assets.voice.files import sum_of
 
 
 class TrainingConfig(dg.Config):

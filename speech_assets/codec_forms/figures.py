@@ -30,7 +30,7 @@ class ArmCosts:
             after a call of the decoder; the loaded codec is let go of, as the server does.
         peak_mib: the same at its highest.
         load_ms: of each loading, file in the page cache.
-        decode_ms: by rows of a call, of each call: time for a second of audio.
+        decode_ms_per_audio_s: by rows of a call, of each call: time for a second of audio.
     """
 
     file_bytes: int
@@ -38,7 +38,7 @@ class ArmCosts:
     resident_mib: float
     peak_mib: float
     load_ms: tuple[float, ...]
-    decode_ms: Mapping[int, tuple[float, ...]]
+    decode_ms_per_audio_s: Mapping[int, tuple[float, ...]]
 
 
 def codec_figures(
@@ -71,8 +71,10 @@ def _errors(clips: Sequence[ClipComparison], prefix: str) -> dict[str, Figure]:
     figures = {
         "relative_error": Figure(error, "ratio", n),
         "worst_relative_error": Figure(worst, "ratio", n),
-        "pcm_mean_difference": Figure(steps / samples if samples else 0.0, "of 32768", n),
-        "pcm_max_difference": Figure(max(clip.pcm_max_difference for clip in clips), "of 32768", n),
+        "pcm_mean_difference": Figure(steps / samples if samples else 0.0, "pcm steps", n),
+        "pcm_max_difference": Figure(
+            max(clip.pcm_max_difference for clip in clips), "pcm steps", n
+        ),
     }
     if error > 0:  # The same waveform has no decibels.
         figures["relative_error_db"] = Figure(decibels(error), "dB", n)
@@ -118,7 +120,7 @@ def _costs(arm: ArmCosts, prefix: str) -> dict[str, Figure]:
         "peak_mib": Figure(arm.peak_mib, "MiB"),
         **percentiles("load_ms", arm.load_ms, (50, 95), "ms"),
     }
-    for rows, values in arm.decode_ms.items():
+    for rows, values in arm.decode_ms_per_audio_s.items():
         figures |= percentiles(decode_name(rows), values, (50, 95), "ms/s")
     return {prefix + name: figure for name, figure in figures.items()}
 
@@ -126,8 +128,8 @@ def _costs(arm: ArmCosts, prefix: str) -> dict[str, Figure]:
 def _ratios(form: ArmCosts, reference: ArmCosts) -> dict[str, Figure]:
     """Median over pairs of calls made one after the other: what disturbs one disturbs both."""
     figures: dict[str, Figure] = {}
-    for rows, values in form.decode_ms.items():
-        pairs = zip(values, reference.decode_ms[rows], strict=True)
+    for rows, values in form.decode_ms_per_audio_s.items():
+        pairs = zip(values, reference.decode_ms_per_audio_s[rows], strict=True)
         ratios = [b / a for b, a in pairs]
         figures[f"decode_time_ratio_rows{rows}"] = Figure(
             statistics.median(ratios), "ratio", len(ratios)

@@ -5,11 +5,12 @@ It is what tells that a codec need not be made again; the server does not read i
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from server.files import sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,9 +82,3 @@ def find_whole(folder: Path, form: Form, parent: Parent) -> dict[str, Any] | Non
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return record
-
-
-def sha256_of(path: Path) -> str:
-    """Hash of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

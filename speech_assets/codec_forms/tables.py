@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from speech_assets.codec_forms.figures import decode_name
-from speech_assets.results.markdown import table
+from speech_assets.results.markdown import number, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,7 +60,7 @@ def _one(result: Mapping[str, Any], name: str, scale: float = 1.0) -> str:
     if name not in result["figures"]:
         return _MISSING
     value = result["figures"][name]["value"] / scale
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return number(value)
 
 
 def _error(result: Mapping[str, Any], prefix: str) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _MIB = 1 << 20
 REPEATS = 5
+"""Reads of a buffer, the best of which counts: what disturbs one only makes it slower."""
 # Several times the caches of a CPU (32 MiB is common) and of a GPU (50 MiB on an H200).
 CPU_SIZES = (64 * _MIB, 256 * _MIB)
 CUDA_SIZES = (512 * _MIB, 2_048 * _MIB)
@@ -35,15 +36,19 @@ class Read:
     gb_per_s: float
 
 
-def sizes_for(bytes_per_step: int, defaults: Sequence[int], free_bytes: int) -> list[int]:
+def sizes_for(
+    bytes_per_step: int, defaults: Sequence[int], free_bytes: int | None = None
+) -> list[int]:
     """Sizes of buffers, bytes: those of a step's weights and the default ones that are larger.
 
     Smaller ones would stand in caches that the weights do not fit; where the weights fit, a buffer
-    of their size does, too. At most half of `free_bytes` is taken.
+    of their size does, too. At most half of `free_bytes` is taken, where that is known.
     """
     wanted = {bytes_per_step, *(size for size in defaults if size >= bytes_per_step)}
-    most = int(free_bytes * _FREE_SHARE)
-    return sorted({min(size, most) // _VALUE_BYTES * _VALUE_BYTES for size in wanted})
+    if free_bytes is not None:
+        most = int(free_bytes * _FREE_SHARE)
+        wanted = {min(size, most) for size in wanted}
+    return sorted({size // _VALUE_BYTES * _VALUE_BYTES for size in wanted})
 
 
 def read_bandwidth(device: Literal["cpu", "cuda"], bytes_per_step: int) -> list[Read]:
@@ -54,11 +59,11 @@ def read_bandwidth(device: Literal["cpu", "cuda"], bytes_per_step: int) -> list[
     """
     if device == "cuda":
         torch.cuda.empty_cache()
-        defaults, free_bytes = CUDA_SIZES, int(torch.cuda.mem_get_info()[0])
+        sizes = sizes_for(bytes_per_step, CUDA_SIZES, int(torch.cuda.mem_get_info()[0]))
     else:
-        defaults, free_bytes = CPU_SIZES, 2 * max(*CPU_SIZES, bytes_per_step)
+        sizes = sizes_for(bytes_per_step, CPU_SIZES)
     reads: list[Read] = []
-    for size in sizes_for(bytes_per_step, defaults, free_bytes):
+    for size in sizes:
         try:
             buffer = torch.empty(size // _VALUE_BYTES, dtype=torch.float32, device=device)
             buffer.uniform_(-1, 1)  # Not zeros: those can be faster than data, and pages untouched.

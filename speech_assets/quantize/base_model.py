@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from server.checkpoint import open_checkpoint
 from server.checks import weights_sha256
 from server.presets import load_preset
-from server.weights import MODEL_FILES, local_folder
+from server.weights import MODEL_FILES, local_folder, not_pinned
 from speech_assets.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from resources.store import Store
     from server.presets import Preset
 
-KEY = "base_model.json"
 CODE_VERSION = "1"
-_SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +24,7 @@ class BaseModel:
     """What was found: `location` as a preset names it, `folder` that can be loaded, and its facts.
 
     `weights_sha256` is of the folder that `location` names, before packed weights are expanded.
+    `commit` is the hub's, of a repository; `warning` says so where `location` may move.
     """
 
     location: str
@@ -38,6 +36,8 @@ class BaseModel:
     tied_head: bool
     voices: tuple[str, ...]
     live_codes: int
+    commit: str | None = None
+    warning: str | None = None
 
 
 def base_preset(names: Sequence[str]) -> Preset:
@@ -87,24 +87,6 @@ def find_base_model(preset: Preset) -> BaseModel:
         tied_head=checkpoint.tied_head,
         voices=tuple(layout.voices),
         live_codes=layout.live_codes,
+        commit=location.commit(given),
+        warning=not_pinned(location, given),
     )
-
-
-def write_base_model(store: Store, found: BaseModel) -> None:
-    """Keep what was found."""
-    store.write_json(KEY, {"schema_version": _SCHEMA_VERSION, **asdict(found)})
-
-
-def read_base_model(store: Store) -> BaseModel:
-    """What was found last.
-
-    Raises:
-        ConfigError: nothing yet, or by another version.
-    """
-    if not store.exists(KEY):
-        raise ConfigError(f"{store.path(KEY)} is missing; materialize base_model first")
-    value: dict[str, Any] = store.read_json(KEY)
-    if value.pop("schema_version", None) != _SCHEMA_VERSION:
-        raise ConfigError(f"{store.path(KEY)} is of another version; materialize base_model again")
-    value["voices"] = tuple(value["voices"])
-    return BaseModel(**value)

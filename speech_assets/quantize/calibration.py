@@ -20,6 +20,7 @@ import zstandard
 
 from server.sentences import SentenceCutter
 from speech_assets.errors import SpeechAssetsError
+from speech_assets.quality.sentences import QUALITY_SENTENCES
 from speech_assets.sentences import SENTENCES
 from speech_assets.voice.held_out import TEXTS as VOICE_TEXTS
 
@@ -45,10 +46,11 @@ class CalibrationError(SpeechAssetsError):
 
 
 @dataclass(frozen=True, slots=True)
-class GenerationRow:
-    """One generation of the base model; ids are the model's, without end_of_speech.
+class SpokenText:
+    """A text as the base model spoke it, one generation.
 
-    `sampling` has temperature, top_p, repetition_penalty and max_tokens.
+    Ids are the model's, without end_of_speech. `sampling` has temperature, top_p,
+    repetition_penalty and max_tokens.
     """
 
     id: str
@@ -119,6 +121,9 @@ def text_sets(calibration: Sequence[str], held_out: Sequence[str]) -> dict[str, 
         "the calibration texts": calibration,
         "the held-out texts": held_out,
         "the sentences of speech_assets/sentences.py": SENTENCES,
+        "the sentences of speech_assets/quality/sentences.py": [
+            sentence.text for sentence in QUALITY_SENTENCES
+        ],
         "the texts of speech_assets/voice/held_out.py": VOICE_TEXTS,
     }
 
@@ -140,23 +145,12 @@ def check_apart(sets: Mapping[str, Sequence[str]]) -> None:
             )
 
 
-def spread(count: int, of: int) -> list[int]:
-    """`count` of the numbers 0 to `of` - 1, evenly spread: few texts are of every kind, too.
-
-    Raises:
-        CalibrationError: there are not as many.
-    """
-    if not 1 <= count <= of:
-        raise CalibrationError(f"{count} are asked for, of {of} there are; ask for 1 to {of}")
-    return [n * of // count for n in range(count)]
-
-
 def texts_sha256(*sets: Sequence[str]) -> str:
     """Hash of sets of texts, in their order."""
     return hashlib.sha256(json.dumps([list(texts) for texts in sets]).encode()).hexdigest()
 
 
-def pack_generations(rows: Iterable[GenerationRow]) -> bytes:
+def pack_generations(rows: Iterable[SpokenText]) -> bytes:
     """The rows as a file's bytes: JSON lines in zstd, the same bytes for the same rows."""
     lines = [json.dumps(asdict(row), ensure_ascii=False, separators=(",", ":")) for row in rows]
     text = "".join(f"{line}\n" for line in lines)
@@ -165,7 +159,7 @@ def pack_generations(rows: Iterable[GenerationRow]) -> bytes:
     )
 
 
-def read_generations(store: Store, key: str) -> list[GenerationRow]:
+def read_generations(store: Store, key: str) -> list[SpokenText]:
     """The generations of the file `key`, in its order.
 
     Raises:
@@ -176,7 +170,7 @@ def read_generations(store: Store, key: str) -> list[GenerationRow]:
         packed = store.read_bytes(key)
     except FileNotFoundError as error:
         raise CalibrationError(f"{path} is missing; materialize calibration first") from error
-    rows: list[GenerationRow] = []
+    rows: list[SpokenText] = []
     try:
         # Whole, and not by a stream: that gives the half of a file without a word.
         text = zstandard.ZstdDecompressor().decompress(packed).decode("utf-8")
@@ -239,9 +233,9 @@ def check_base(store: Store, record: CalibrationRecord, base_sha256: str, base: 
         )
 
 
-def _row(value: dict[str, Any]) -> GenerationRow:
+def _row(value: dict[str, Any]) -> SpokenText:
     value["prompt_ids"], value["token_ids"] = tuple(value["prompt_ids"]), tuple(value["token_ids"])
-    row = GenerationRow(**value)
+    row = SpokenText(**value)
     numbers = cast("tuple[object, ...]", (row.seed, *row.prompt_ids, *row.token_ids))
     if not all(isinstance(number, int) and number >= 0 for number in numbers):
         raise ValueError("an id or seed is not a whole number from 0")

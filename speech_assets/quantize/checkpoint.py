@@ -1,60 +1,54 @@
 """A quantized checkpoint: made by llm-compressor beside its place, checked, then put there whole.
 
-The folder is built under a hidden name (`.PRESET.part`), flushed to the disk and renamed. However a
-run ends, `checkpoints/PRESET` is absent, the old one, or the new one.
+However a run ends, `checkpoints/PRESET` is absent, the old one, or the new one
+(`server.whole_folder`). What the quantizer printed before it failed is in `.PRESET.log` beside it.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import shutil
-import subprocess
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from filelock import FileLock, Timeout
+from filelock import Timeout
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
+from server import whole_folder
 from server.checkpoint import Checkpoint, open_checkpoint
-from server.checks import CHECKS_FILE, RECORD_FILE, weights_sha256
+from server.checks import RECORD_FILE, weights_sha256
 from server.errors import WeightsError
+from server.files import write_json
 from server.frames import read_json
-from speech_assets.errors import SpeechAssetsError
-from speech_assets.quantize import llm_compressor, schemes
+from speech_assets.quantize import schemes
+from speech_assets.quantize.quantizer import QuantizeError, run_quantizer
 from speech_assets.quantize.shapes import shape_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from server.recipe import Recipe
-    from speech_assets.quantize.calibration import GenerationRow
+    from speech_assets.quantize.calibration import SpokenText
     from speech_assets.quantize.environment import QuantizeEnvironment
 
 SCHEMA_VERSION = 1
 CODE_VERSION = "1"  # Bump when other weights would come of the same recipe, base and calibration.
-SEED = 0
-SHARD_BYTES = 5 << 30
 COPIED = ("layout.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
 """Files of the base that go with the weights, where it has them."""
-_NOT_KEPT = ("recipe.yaml", "generation_config.json")  # llm-compressor's own.
+_NOT_KEPT = ("recipe.yaml", "generation_config.json")
+"""What llm-compressor writes beside the weights: its words for what our record says, and a file of
+the library's defaults, in whose place the base's own is copied."""
 _LOCK_WAIT_S = 5.0
-_SPACE_SLACK = 256 << 20
+"""For another process to end that makes the same: long enough for one that has just made it, and
+short beside the minutes or hours that making takes, which nobody is to wait for unasked."""
+_SPACE_SLACK_BYTES = 256 << 20
 _LINEAR = {
     "pack-quantized": ("weight_packed", "weight_scale", "weight_shape"),
     "float-quantized": ("weight", "weight_scale"),
     "naive-quantized": ("weight", "weight_scale"),
 }
-
-
-class QuantizeError(SpeechAssetsError):
-    """The checkpoint was not made, or is not what was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +62,10 @@ class Source:
     base_sha256: str
     calibration_sha256: str | None
     lock_sha256: str | None  # Of the environment's pins; None for bf16, which needs none.
+    commit: str | None = None  # Of the hub's repository that `location` names.
 
     def as_json(self) -> dict[str, Any]:
-        """What decides whether a checkpoint is there already."""
+        """What the record of a checkpoint says of this."""
         recipe = self.recipe
         return {
             "schema_version": SCHEMA_VERSION,
@@ -81,18 +76,24 @@ class Source:
                 "base": recipe.base,
                 "group_size": recipe.group_size,
             },
-            "parent": {"location": self.location, "weights_sha256": self.base_sha256},
+            "parent": {
+                "location": self.location,
+                "commit": self.commit,
+                "weights_sha256": self.base_sha256,
+            },
             "calibration_sha256": self.calibration_sha256,
             "lock_sha256": self.lock_sha256,
         }
 
 
-def record_of(source: Source, weights: Checkpoint, given: Path, versions: object) -> dict[str, Any]:
-    """The record of a checkpoint, `checkpoint.json`, whose weights are in the folder `given`."""
+def record_of(
+    source: Source, weights: Checkpoint, sha256: str, versions: Mapping[str, str]
+) -> dict[str, Any]:
+    """The record of a checkpoint, `checkpoint.json`; `sha256` is of its weights' folder."""
     return {
         **source.as_json(),
-        "versions": versions,
-        "weights_sha256": weights_sha256(given),
+        "versions": dict(versions),
+        "weights_sha256": sha256,
         "weights_bytes": weights.weights_bytes,
         "bytes_per_step": schemes.bytes_per_step(
             source.recipe, shape_of(source.base.folder), source.base.layout
@@ -100,23 +101,39 @@ def record_of(source: Source, weights: Checkpoint, given: Path, versions: object
     }
 
 
-def made_already(source: Source, record: Path, weights: Path) -> dict[str, Any] | None:
-    """The record at `record`, if it is of `source` and of what is in the folder `weights` now."""
+def made_already(source: Source, record: Path, weights: Path, sha256: str) -> dict[str, Any] | None:
+    """The record at `record`, if it is of `source` and of the folder `weights`, of hash `sha256`.
+
+    What `source` is called and where its base lies does not matter: the weights would be the same.
+    """
     try:
         value = read_json(record)
-        same = all(value.get(name) == part for name, part in source.as_json().items())
-        if same and value["weights_sha256"] == weights_sha256(weights):
+        same = _identity(value) == _identity(source.as_json())
+        if same and value["weights_sha256"] == sha256:
             open_checkpoint(weights)
             return value
-    except (WeightsError, OSError, KeyError):
+    except (WeightsError, OSError, KeyError, TypeError):
         pass
     return None
+
+
+def _identity(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a record decides which weights come of it."""
+    recipe = record["recipe"]
+    names = ("schema_version", "code_version", "calibration_sha256", "lock_sha256")
+    in_groups = recipe["scheme"] in schemes.CALIBRATED
+    return {
+        **{name: record[name] for name in names},
+        "scheme": recipe["scheme"],
+        "group_size": recipe["group_size"] if in_groups else None,
+        "parent": record["parent"]["weights_sha256"],
+    }
 
 
 def make_checkpoint(
     source: Source,
     target: Path,
-    rows: Sequence[GenerationRow],
+    rows: Sequence[SpokenText],
     environment: QuantizeEnvironment,
     *,
     device: str,
@@ -130,10 +147,8 @@ def make_checkpoint(
         QuantizeError: no space, the quantizer failed or ended, or gave something else.
         WeightsError: what it gave is not a checkpoint.
     """
-    parent = target.parent
     try:
-        parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(parent / f".{target.name}.lock", timeout=_LOCK_WAIT_S):
+        with whole_folder.locked(target, _LOCK_WAIT_S):
             return _make_locked(source, target, rows, environment, device, say)
     except Timeout as error:
         raise QuantizeError(
@@ -148,31 +163,30 @@ def make_checkpoint(
 def _make_locked(
     source: Source,
     target: Path,
-    rows: Sequence[GenerationRow],
+    rows: Sequence[SpokenText],
     environment: QuantizeEnvironment,
     device: str,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    part, old = target.with_name(f".{target.name}.part"), target.with_name(f".{target.name}.old")
-    _restore(target, old)
-    shutil.rmtree(part, ignore_errors=True)
     _check_space(source, target.parent)
     started_s = time.monotonic()
     tokens = sum(len(row.prompt_ids) + len(row.token_ids) for row in rows)
     data = f"{len(rows)} generations, {tokens} tokens" if rows else "no data"
     say(f"{source.preset}: {source.recipe.scheme} of {source.location} with {data}")
+    base, part = source.base.folder, whole_folder.part_of(target)
+    log = target.with_name(f".{target.name}.log")
     part.mkdir()
     try:
-        done = _run(_job(source, part, rows, device), part, environment)
+        done = run_quantizer(source.recipe, base, part, rows, environment, device=device, log=log)
         for name in _NOT_KEPT:
             (part / name).unlink(missing_ok=True)
         for name in COPIED:
-            if (source.base.folder / name).is_file():
-                shutil.copyfile(source.base.folder / name, part / name)
+            if (base / name).is_file():
+                shutil.copyfile(base / name, part / name)
         made = check_made(source, part)
-        record = record_of(source, made, part, done["versions"])
-        (part / RECORD_FILE).write_text(json.dumps(record, indent=1) + "\n", "utf-8")
-        _put(part, target, old)
+        record = record_of(source, made, weights_sha256(part), done["versions"])
+        write_json(part / RECORD_FILE, record)
+        whole_folder.replace(target)
     finally:
         shutil.rmtree(part, ignore_errors=True)
     say(f"{source.preset}: {made.weights_bytes} bytes, {time.monotonic() - started_s:.0f} s")
@@ -199,7 +213,7 @@ def check_made(source: Source, folder: Path) -> Checkpoint:
     names = {
         f"model.layers.{layer}.{part}.{kind}"
         for layer in range(shape.layers)
-        for part in (*(f"self_attn.{n}_proj" for n in "qkvo"), *_MLP)
+        for part in shape.matrices
         for kind in _LINEAR[expected["format"]]
     }
     if source.recipe.scheme == "w4a16_lmhead":
@@ -214,9 +228,6 @@ def check_made(source: Source, folder: Path) -> Checkpoint:
             f"{'; '.join(faults[:3])}{more}; is the base model {source.location} damaged?"
         )
     return made
-
-
-_MLP = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
 
 
 def _finite_names(folder: Path) -> dict[str, bool]:
@@ -234,119 +245,14 @@ def _finite_names(folder: Path) -> dict[str, bool]:
     return found
 
 
-def _job(source: Source, part: Path, rows: Sequence[GenerationRow], device: str) -> dict[str, Any]:
-    config = schemes.quantization_config(source.recipe)
-    group = config["config_groups"][schemes.GROUP]
-    calibration: Path | None = None
-    if source.recipe.scheme in schemes.CALIBRATED:
-        calibration = part / ".calibration.safetensors"
-        samples = [np.array([*row.prompt_ids, *row.token_ids], np.int32) for row in rows]
-        lengths = np.array([len(sample) for sample in samples], np.int64)
-        save_file({"ids": np.concatenate(samples), "lengths": lengths}, calibration)
-    return {
-        "base": str(source.base.folder),
-        "out": str(part),
-        "modifier": "GPTQ" if calibration else "data_free",
-        "config_groups": {
-            schemes.GROUP: {
-                name: group[name] for name in ("targets", "weights", "input_activations")
-            }
-        },
-        "ignore": config["ignore"],
-        "calibration": str(calibration) if calibration else None,
-        "device": device,
-        "seed": SEED,
-        "shard_bytes": SHARD_BYTES,
-    }
-
-
-def _run(job: dict[str, Any], part: Path, environment: QuantizeEnvironment) -> dict[str, Any]:
-    """What the script in the other environment says that it did.
-
-    Raises:
-        QuantizeError: it failed, or ended without a word.
-    """
-    path, log = part / ".job.json", part / ".log"
-    path.write_text(json.dumps(job), "utf-8")
-    # Not ours: it would take modules of the main environment, or of the folder it is started in.
-    kept = {n: v for n, v in os.environ.items() if n not in ("PYTHONPATH", "PYTHONHOME")}
-    with log.open("wb") as stderr:
-        process = subprocess.Popen(
-            [str(environment.python), str(Path(llm_compressor.__file__)), str(path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-            # One thread unless told otherwise: with another number the last bits are others.
-            env={"OMP_NUM_THREADS": "1", **kept, "PYTHONDONTWRITEBYTECODE": ""},
-        )
-        try:
-            code = process.wait()
-        finally:
-            process.kill()
-            process.wait()
-            if process.stdin is not None:
-                process.stdin.close()
-    lines = log.read_text("utf-8", "replace").strip().splitlines()
-    said: dict[str, Any] = {}
-    with contextlib.suppress(ValueError, IndexError):
-        last = json.loads(lines[-1])
-        said = last if isinstance(last, dict) else {}
-    if code == 0 and "done" in said:
-        for hidden in (path, log, part / ".calibration.safetensors"):
-            hidden.unlink(missing_ok=True)
-        return said["done"]
-    how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
-    why = said.get("error") or (lines[-1] if lines else "it said nothing")
-    raise QuantizeError(
-        f"the quantizer {how}: {why}; nothing was kept, run again (it needs memory for the base "
-        "model in float32 on a CPU)"
-    )
-
-
 def _check_space(source: Source, folder: Path) -> None:
     """A checkpoint is no larger than its base, and a head of its own."""
     shape = shape_of(source.base.folder)
     head = shape.vocabulary_size * shape.hidden * (source.recipe.scheme == "w4a16_lmhead")
-    needed = source.base.weights_bytes + head + _SPACE_SLACK
+    needed = source.base.weights_bytes + head + _SPACE_SLACK_BYTES
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise QuantizeError(
             f"{folder}: {free / 1e9:.2f} GB are free and up to {needed / 1e9:.2f} GB are needed "
             f"for {source.preset}; free space, or set SPEECH_STORE to a larger disk"
         )
-
-
-def _restore(target: Path, old: Path) -> None:
-    """Undo the first half of an exchange that was cut off between its two renames."""
-    if old.exists() and not target.exists():
-        old.rename(target)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _put(part: Path, target: Path, old: Path) -> None:
-    """Make `target` what `part` is, with the checks of another preset's view left out."""
-    (part / CHECKS_FILE).unlink(missing_ok=True)
-    for path in [*part.iterdir(), part]:
-        _sync(path)
-    if target.exists():
-        target.rename(old)
-    part.rename(target)
-    _sync(target.parent)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_record(path: Path, record: dict[str, Any]) -> None:
-    """Write a record beside no weights, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
-    _sync(part)
-    part.replace(path)

@@ -1,8 +1,8 @@
 """How far a checkpoint strays from its base model: divergence, agreement, perplexity, intervals.
 
-Both models look at the same generations of the base model, token by token, and only at rows that
-may follow: the codes of the slot that is due, and end_of_speech where a frame may begin. Everything
-here is arithmetic on such logits, in float64.
+Both models look at the same generations of the base model, token by token, and only at the codes
+that may follow: those of the slot that is due, and end_of_speech where a frame may begin. All here
+is arithmetic on such logits, in float64.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 RESAMPLES = 10_000
 SEED = 20_261_130
-LEVEL = 0.95
+CONFIDENCE = 0.95
 """Of the intervals."""
 
 
@@ -34,7 +34,7 @@ class TokenMeasures:
 
     Attributes:
         kl_nats: KL divergence of the checkpoint's distribution from the base model's.
-        agrees: whether both hold the same row to be the likeliest.
+        agrees: whether both hold the same code to be the likeliest.
         base_nll_nats, nll_nats: minus the log probability of the token that came, under the base
             model and under the checkpoint.
     """
@@ -53,7 +53,7 @@ class TokenMeasures:
 
 
 def chosen_columns(token_ids: Sequence[int], layout: TokenLayout) -> NDArray[np.int64]:
-    """The column of each token among its rows that may follow: its code, or `live_codes` for
+    """The column of each token among the codes that may follow: its own, or `live_codes` for
     end_of_speech.
 
     Raises:
@@ -71,7 +71,7 @@ def chosen_columns(token_ids: Sequence[int], layout: TokenLayout) -> NDArray[np.
 
 
 def log_probabilities(logits: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Log-softmax of the rows of `logits` (tokens, rows), in float64; -inf stays."""
+    """Log-softmax of each token's `logits` (tokens, codes), in float64; -inf stays."""
     shifted = logits.astype(np.float64)
     shifted -= shifted.max(-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
@@ -82,9 +82,9 @@ def token_measures(
     logits: NDArray[np.floating],
     columns: NDArray[np.integer],
 ) -> TokenMeasures:
-    """Measures of each token from both models' logits (tokens, rows) and the columns chosen.
+    """Measures of each token from both models' logits (tokens, codes) and the columns chosen.
 
-    KL(base || checkpoint) = sum over rows of p_base (log p_base - log p), in nats.
+    KL(base || checkpoint) = sum over codes of p_base (log p_base - log p), in nats.
 
     Raises:
         ValueError: the shapes differ, or a logit of the checkpoint is not a number.
@@ -185,7 +185,7 @@ def _figures_of(
     has_interval = np.count_nonzero(counts) > 1
     figures: dict[str, Figure] = {}
     for name, unit in units.items():
-        low, high = np.quantile(samples[name], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        low, high = np.quantile(samples[name], [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
         figures[f"{name}{suffix}"] = Figure(
             float(values[name][0]),
             unit,

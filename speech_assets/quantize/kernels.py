@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -10,31 +9,13 @@ import torch
 from torch._C._autograd import DeviceType  # Where torch says that it is from.
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from speech_assets.quantize.kernel_families import FAMILIES, OTHER, family
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+_NAMED = 5  # Of the kernels of no known family, the largest.
 HEAD = "speech: head"  # Name of the range around `compute_logits`.
-FAMILIES: dict[str, re.Pattern[str]] = {
-    name: re.compile(pattern, re.IGNORECASE)
-    for name, pattern in {
-        "attention": r"flash|fmha|attention|attn|paged|reshape_and_cache|concat_and_cache",
-        "matrix products": r"gemm|gemv|marlin|machete|cutlass|nvjet|cublas|splitk|wna16|scaled_mm"
-        r"|linear|matmul|onednn|(?:^|[:_])(?:add|b)?mm(?:$|[_.])",
-        "sampling": r"sampl|top_?[kp]|sort|softmax|gumbel|arg_?max|penalt|multinomial|exponential"
-        r"|cumsum|\bscan|radix|philox|random|bincount|min_p|temperature|logprob",
-        "norms and activations": r"triton_(?:red|poi|per)_fused|norm|silu|gelu|swiglu|act_and_mul"
-        r"|rotary|rope|fp8_quant|scaled_quant",
-        "copies": r"memcpy|memset|copy|cat(?:$|_|array)|gather|scatter|index|embedding|fill"
-        r"|slice|aten::to$",
-    }.items()
-}
-"""Kernel families by the name of a kernel or operation, the first that fits."""
-OTHER = "other"
-
-
-def family(name: str) -> str:
-    """The family of a kernel (`nvjet_tst_64x8_...`) or operation (`aten::mm`) by its name."""
-    return next((known for known, pattern in FAMILIES.items() if pattern.search(name)), OTHER)
 
 
 def profile_rows(
@@ -44,8 +25,8 @@ def profile_rows(
 
     On a GPU of kernels, and idle is the time without one. On a CPU of operations of torch, and what
     is left is Python and numpy, the sampler with them. `head` lies across families: all that
-    `compute_logits` of `head_owners` calls. The profiler slows the host, so that idle time and
-    Python are upper bounds.
+    `compute_logits` of `head_owners` calls. Row `other` names the largest of no known family. The
+    profiler slows the host, so that idle time and Python are upper bounds.
     """
     activities = [ProfilerActivity.CPU]
     if device == "cuda":
@@ -63,11 +44,26 @@ def profile_rows(
     finally:
         for owner, original in originals.items():
             owner.compute_logits = original  # pyright: ignore[reportAttributeAccessIssue]
-    parts = _of_kernels(found, taken_us) if device == "cuda" else _of_operations(found, taken_us)
-    return [
+    of_names = _of_kernels(found) if device == "cuda" else _of_operations(found)
+    parts = dict.fromkeys([*FAMILIES, OTHER], 0.0)
+    for name, part_us in of_names.items():
+        parts[family(name)] += part_us
+    if device == "cuda":
+        parts["idle"] = taken_us - busy_us(_spans(found))
+    else:
+        parts["python"] = max(0.0, taken_us - sum(parts.values()))
+    parts["head"] = _head_us(found, device)
+    rows: list[dict[str, Any]] = [
         {"profile": name, "share": part_us / taken_us, "ms": part_us / 1e3}
         for name, part_us in parts.items()
     ]
+    unknown = sorted(
+        (name for name in of_names if family(name) == OTHER), key=of_names.__getitem__, reverse=True
+    )
+    for row in rows:
+        if row["profile"] == OTHER:  # By name, so that families can be made of them.
+            row["largest"] = unknown[:_NAMED]
+    return rows
 
 
 def busy_us(spans: Iterable[tuple[float, float]]) -> float:
@@ -88,27 +84,43 @@ def _in_range(method: Callable[..., Any]) -> Callable[..., Any]:
     return compute_logits
 
 
-def _of_kernels(found: Any, taken_us: float) -> dict[str, float]:
-    parts = dict.fromkeys([*FAMILIES, OTHER], 0.0)
-    spans: list[tuple[float, float]] = []
-    head_us = 0.0
-    for event in found.events():
-        if event.device_type == DeviceType.CPU:
-            head_us += float(event.device_time_total) if event.name == HEAD else 0.0
-        elif event.name != HEAD and not getattr(event, "is_user_annotation", False):
-            # Ranges, also those of compiled code, are shown on the device as if they ran there.
-            start, end = float(event.time_range.start), float(event.time_range.end)
-            spans.append((start, end))
-            parts[family(event.name)] += end - start
-    return {**parts, "idle": taken_us - busy_us(spans), "head": head_us}
+def _kernels(found: Any) -> list[Any]:
+    """Events on the device, without ranges: those are shown there as if they ran, too."""
+    return [
+        event
+        for event in found.events()
+        if event.device_type != DeviceType.CPU
+        and event.name != HEAD
+        and not getattr(event, "is_user_annotation", False)
+    ]
 
 
-def _of_operations(found: Any, taken_us: float) -> dict[str, float]:
-    parts = dict.fromkeys([*FAMILIES, OTHER], 0.0)
-    head_us = 0.0
-    for entry in found.key_averages():
-        if entry.key == HEAD:
-            head_us = float(entry.cpu_time_total)
-        else:
-            parts[family(entry.key)] += float(entry.self_cpu_time_total)
-    return {**parts, "python": max(0.0, taken_us - sum(parts.values())), "head": head_us}
+def _spans(found: Any) -> list[tuple[float, float]]:
+    """Start and end of each kernel, microseconds."""
+    ranges = [event.time_range for event in _kernels(found)]
+    return [(float(one.start), float(one.end)) for one in ranges]
+
+
+def _of_kernels(found: Any) -> dict[str, float]:
+    """Microseconds of each kernel on the device, by name."""
+    times_us: dict[str, float] = {}
+    for event, (start, end) in zip(_kernels(found), _spans(found), strict=True):
+        times_us[event.name] = times_us.get(event.name, 0.0) + end - start
+    return times_us
+
+
+def _of_operations(found: Any) -> dict[str, float]:
+    """Microseconds of each operation of torch on a CPU, by name, without those that it calls."""
+    return {
+        entry.key: float(entry.self_cpu_time_total)
+        for entry in found.key_averages()
+        if entry.key != HEAD
+    }
+
+
+def _head_us(found: Any, device: str) -> float:
+    """Microseconds of all that the head's range calls."""
+    if device == "cuda":
+        ranges = [event for event in found.events() if event.device_type == DeviceType.CPU]
+        return sum(float(event.device_time_total) for event in ranges if event.name == HEAD)
+    return sum(float(e.cpu_time_total) for e in found.key_averages() if e.key == HEAD)

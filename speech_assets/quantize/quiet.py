@@ -13,10 +13,11 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Generator
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +26,20 @@ class Quiet:
 
     Attributes:
         wall_s: of all runs.
-        others: of the process beside the stepping thread: the engine's own threads, torch's, ours.
-        foreign: of Python threads that the engine did not start.
-        starter: of the process that started this one.
-        sole_thread: the engine steps in this thread alone, so that `others` has to be nothing.
+        others_cores: of the process beside the stepping thread: the engine's own threads, torch's,
+            ours.
+        foreign_cores: of Python threads that the engine did not start, and of any thread that ended
+            during a run, which the engine's do not.
+        starter_cores: of the process that started this one.
+        sole_thread: the engine steps in this thread alone, so that others have to be nothing.
         foreign_threads: names of those threads.
         stream_faults: how standard output or error is not the starter's own.
     """
 
     wall_s: float
-    others: float
-    foreign: float
-    starter: float | None
+    others_cores: float
+    foreign_cores: float
+    starter_cores: float | None
     sole_thread: bool
     foreign_threads: tuple[str, ...] = ()
     stream_faults: tuple[str, ...] = ()
@@ -64,18 +67,22 @@ def stream_faults(expected: list[list[int] | None]) -> list[str]:
 
 
 class Watch:
-    """Adds up what else ran during several runs."""
+    """Adds up what else ran during several runs.
+
+    `std_identities` are the `identity` of the starter's standard output and error.
+    """
 
     def __init__(
         self,
-        streams_of: list[list[int] | None],
+        std_identities: list[list[int] | None],
         starter_pid: int,
         of_engine: set[threading.Thread],
     ) -> None:
-        self._streams_of = streams_of
+        self._std_identities = std_identities
         self._starter_pid = starter_pid
         self._of_engine = of_engine
-        self._sums = {"wall": 0.0, "process": 0.0, "own": 0.0, "foreign": 0.0, "starter": 0.0}
+        self._sums = _Times()
+        self._foreign_s = 0.0
         self._knows_starter = cpu_s(starter_pid) is not None
         self._names: set[str] = set()
         self._faults: list[str] = []
@@ -83,37 +90,42 @@ class Watch:
     @contextlib.contextmanager
     def watching(self) -> Generator[None]:
         """Add what runs while this is open."""
-        before, foreign = self._now(), self._foreign()
+        foreign, threads, before = self._foreign(), _thread_cpu_s(), self._now()
         yield
-        after = self._now()
-        self._faults += stream_faults(self._streams_of)
-        for name in self._sums:
-            self._sums[name] += after[name] - before[name]
-        for thread, cpu_s in self._foreign().items():
-            self._sums["foreign"] += cpu_s - foreign.get(thread, 0.0)
+        after, still, threads_after = self._now(), self._foreign(), _thread_cpu_s()
+        self._faults += stream_faults(self._std_identities)
+        passed = after.less(before)
+        self._sums = self._sums.plus(passed)
+        for thread, taken_s in still.items():
+            self._foreign_s += taken_s - foreign.get(thread, 0.0)
             self._names.add(thread.name)
+        # Python knows one that has ended no more; the system may, for a moment.
+        for thread in foreign.keys() - still.keys():
+            self._names.add(thread.name)
+            taken_s = (threads_after or {}).get(thread.native_id or 0, foreign[thread])
+            self._foreign_s += taken_s - foreign[thread]
+        self._foreign_s += _ended_s(passed, threads, threads_after)
 
-    def quiet(self, *, sole_thread: bool, stream_faults: list[str]) -> Quiet:
+    def quiet(self, *, sole_thread: bool, faults_at_start: list[str]) -> Quiet:
         """What was seen."""
-        wall_s = self._sums["wall"]
+        sums = self._sums
         return Quiet(
-            wall_s=wall_s,
-            others=max(0.0, self._sums["process"] - self._sums["own"]) / wall_s,
-            foreign=self._sums["foreign"] / wall_s,
-            starter=self._sums["starter"] / wall_s if self._knows_starter else None,
+            wall_s=sums.wall_s,
+            others_cores=max(0.0, sums.process_s - sums.own_s) / sums.wall_s,
+            foreign_cores=self._foreign_s / sums.wall_s,
+            starter_cores=sums.starter_s / sums.wall_s if self._knows_starter else None,
             sole_thread=sole_thread,
             foreign_threads=tuple(sorted(self._names)),
-            stream_faults=tuple(dict.fromkeys([*stream_faults, *self._faults])),
+            stream_faults=tuple(dict.fromkeys([*faults_at_start, *self._faults])),
         )
 
-    def _now(self) -> Mapping[str, float]:
-        return {
-            "wall": time.perf_counter(),
-            "process": time.process_time(),
-            "own": time.thread_time(),
-            "foreign": 0.0,
-            "starter": cpu_s(self._starter_pid) or 0.0,
-        }
+    def _now(self) -> _Times:
+        return _Times(
+            wall_s=time.perf_counter(),
+            process_s=time.process_time(),
+            own_s=time.thread_time(),
+            starter_s=cpu_s(self._starter_pid) or 0.0,
+        )
 
     def _foreign(self) -> dict[threading.Thread, float]:
         """CPU seconds of Python threads that the engine did not start."""
@@ -124,6 +136,46 @@ class Watch:
             and thread is not threading.main_thread()
             and thread.native_id is not None
         }
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """Seconds: of the wall, and CPU time of this process, this thread and the starter."""
+
+    wall_s: float = 0.0
+    process_s: float = 0.0
+    own_s: float = 0.0
+    starter_s: float = 0.0
+
+    def plus(self, other: _Times) -> _Times:
+        return _Times(*(a + b for a, b in zip(self._all(), other._all(), strict=True)))
+
+    def less(self, other: _Times) -> _Times:
+        return _Times(*(a - b for a, b in zip(self._all(), other._all(), strict=True)))
+
+    def _all(self) -> tuple[float, ...]:
+        return self.wall_s, self.process_s, self.own_s, self.starter_s
+
+
+def _thread_cpu_s() -> dict[int, float] | None:
+    """CPU seconds of every live thread of the process but this one, by id; None: not on Linux."""
+    try:
+        ids = [int(path.name) for path in Path("/proc/self/task").iterdir()]
+    except OSError:
+        return None
+    own = threading.get_native_id()
+    found = {number: cpu_s(number, of_thread=True) for number in ids if number != own}
+    return {number: taken_s for number, taken_s in found.items() if taken_s is not None}
+
+
+def _ended_s(
+    passed: _Times, before: dict[int, float] | None, after: dict[int, float] | None
+) -> float:
+    """CPU seconds of threads that ended meanwhile: what the process took, and no live thread."""
+    if before is None or after is None:
+        return 0.0
+    living_s = sum(taken_s - before.get(number, 0.0) for number, taken_s in after.items())
+    return max(0.0, passed.process_s - passed.own_s - living_s)
 
 
 def cpu_s(number: int, *, of_thread: bool = False) -> float | None:

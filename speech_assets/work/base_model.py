@@ -1,14 +1,12 @@
-"""The base model of a profile's presets: fetched if need be, validated, its facts in the store."""
+"""The base model of a profile's presets: fetched if need be, validated, its facts reported."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from resources.store import Store
-from speech_assets.profiles import DEFAULT_STORE, load_profile
-from speech_assets.quantize.base_model import base_preset, find_base_model, write_base_model
+from speech_assets.profiles import load_profile
+from speech_assets.quantize.base_model import base_preset, find_base_model
 from speech_assets.work import worker
 
 if TYPE_CHECKING:
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
 def main() -> None:
     """Entry point of `python -m speech_assets.work.base_model`."""
     parser = worker.argument_parser("base_model", __doc__ or "")
-    parser.add_argument("--store", default=os.environ.get("SPEECH_STORE") or DEFAULT_STORE)
     parser.add_argument(
         "--preset", action="append", default=[], help="made from it; the profile's unless given"
     )
@@ -27,7 +24,8 @@ def main() -> None:
 
 def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     found = find_base_model(base_preset(arguments.preset or load_profile().presets))
-    write_base_model(Store(arguments.store), found)
+    if found.warning:
+        reporter.notice(found.warning)
     reporter.result("base_model", **asdict(found))
 
 

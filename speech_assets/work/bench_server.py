@@ -69,10 +69,10 @@ def main() -> None:
         "--out", type=Path, default=Path(".store"), help="store that gets the result"
     )
     parser.add_argument(
-        "--rounds", type=_at_least_one, default=4, help="of all texts, one after the other"
+        "--rounds", type=worker.at_least(1), default=4, help="of all texts, one after the other"
     )
     parser.add_argument(
-        "--streams", type=_at_least_one, default=16, help="at once, for the event loop's lag"
+        "--streams", type=worker.at_least(1), default=16, help="at once, for the event loop's lag"
     )
     worker.run(_work, parser)
 
@@ -133,12 +133,6 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     )
     Store(str(arguments.out)).write_json(result.key, result.as_json())
     reporter.log(f"result: {arguments.out / result.key}")
-
-
-def _at_least_one(text: str) -> int:
-    if int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is less than 1")
-    return int(text)
 
 
 def _speak(client: httpx.Client, text: int, seed: int) -> Spoken:

@@ -26,10 +26,10 @@ from speech_assets.corpus import repack, sources
 from speech_assets.corpus.shards import Shard
 from speech_assets.errors import ConfigError
 from speech_assets.profiles import Profile, load_profile
-from speech_assets.results.provenance import cpu_device, utc_now
+from speech_assets.results.provenance import utc_now
 from speech_assets.results.result import Figure, Result
 from speech_assets.work import worker
-from speech_assets.work.device import HeldDevice, candidates, keep_freed_memory
+from speech_assets.work.device import candidates, device_row, keep_freed_memory
 from speech_assets.work.speech import DecodingPool, SpeechOptions, make_shard
 from speech_assets.work.token_shards import SpeechShard, read_speech
 from speech_assets.work.tokenizer import (
@@ -127,7 +127,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
             kind="tokenize",
             name=codec.identity.name,
             started_at=started_at,
-            device=_device(device),
+            device=device_row(device),
             command="python -m speech_assets.work.bench_tokenize",
             config={
                 "profile": profile.name,
@@ -278,12 +278,6 @@ def _figures(rows: list[dict[str, Any]], audio_min: float, speech_s: float) -> d
         elif name == "peak_memory_gib":
             figures |= over(name, "GiB", lambda r: r["peak_memory_gib"])
     return figures
-
-
-def _device(device: HeldDevice) -> dict[str, Any]:
-    if device.torch_name == "cpu":
-        return cpu_device()
-    return {"name": device.chip, "host": cpu_device(), "cuda": torch.version.cuda}
 
 
 if __name__ == "__main__":

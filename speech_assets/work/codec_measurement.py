@@ -26,8 +26,9 @@ from speech_assets.codec_forms.comparison import compare_clip
 from speech_assets.codec_forms.figures import ArmCosts
 from speech_assets.corpus.audio import decode_clip
 from speech_assets.corpus.sources import read_rows, source_files
-from speech_assets.errors import CorpusError, SpeechAssetsError
+from speech_assets.errors import ConfigError, CorpusError, SpeechAssetsError
 from speech_assets.profiles import load_profile
+from speech_assets.spread import spread
 from speech_assets.work import worker
 
 if TYPE_CHECKING:
@@ -99,13 +100,14 @@ def coded_clips(codec: Codec, count: int, done: Callable[[], None]) -> list[Code
         if frames.frame_count(len(samples)) >= _LEAST_FRAMES
     }
     ids = sorted(long_enough)
-    if count > len(ids):
+    try:
+        places = spread(count, len(ids))
+    except ConfigError as error:
         raise CorpusError(
-            f"{count} clips are asked for; split {_SPLIT} of corpus {corpus.name} has {len(ids)} "
-            "of 1 s or more; ask for fewer"
-        )
+            f"clips of 1 s or more, split {_SPLIT} of corpus {corpus.name}: {error}"
+        ) from error
     clips: list[CodedClip] = []
-    for name in (ids[index * len(ids) // count] for index in range(count)):
+    for name in (ids[place] for place in places):
         clips.append(CodedClip(name, codec.encode(long_enough[name])))
         done()
     return clips
@@ -179,7 +181,7 @@ def arm_costs(
     arm: Arm,
     codec: Codec,
     load_ms: tuple[float, ...],
-    decode_ms: dict[int, tuple[float, ...]],
+    decode_ms_per_audio_s: dict[int, tuple[float, ...]],
 ) -> ArmCosts:
     """Times of an arm with its bytes and its memory, which a process of its own tells."""
     weights = [arm.folder / name for name in CODEC_WEIGHTS if (arm.folder / name).is_file()]
@@ -190,7 +192,7 @@ def arm_costs(
         resident_mib=resident_mib,
         peak_mib=peak_mib,
         load_ms=load_ms,
-        decode_ms=decode_ms,
+        decode_ms_per_audio_s=decode_ms_per_audio_s,
     )
 
 

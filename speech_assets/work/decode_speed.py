@@ -9,74 +9,38 @@ With `--out` results are files in a folder, to be published elsewhere by `speech
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import shlex
-import subprocess
-import sys
-import tempfile
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from resources.errors import ResourceError
 from resources.store import Store
 from server.errors import ServerError
+from server.files import write_json
 from server.presets import load_preset, load_presets
 from speech_assets.doctor import nvidia_gpus
-from speech_assets.errors import ConfigError, SpeechAssetsError
+from speech_assets.errors import SpeechAssetsError
 from speech_assets.profiles import DEFAULT_STORE
-from speech_assets.quantize.quiet import Quiet, identity
 from speech_assets.quantize.shapes import named_shape
-from speech_assets.quantize.speed import KIND, Measured, Run, faults, figures, rows
-from speech_assets.results.provenance import device_of, utc_now
-from speech_assets.results.result import Result
+from speech_assets.quantize.speed import KIND
 from speech_assets.work import worker
-from speech_assets.work.decode_speed_child import Job
+from speech_assets.work.decode_measurement import (
+    FULL_RUNS,
+    FULL_STEPS,
+    LIMIT_S,
+    DecodeSpeedError,
+    NotForDeviceError,
+    Options,
+    measure,
+)
+from speech_assets.work.device_lock import hold_engine_device
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-CHILD = "speech_assets.work.decode_speed_child"
 ALL = "all"
 SUMMARY = "summary.json"
-FULL_STEPS = 420  # 60 frames, 5.1 s of speech.
-FULL_RUNS = 5
 PROFILE_STEPS = 56
-LIMIT_S = 600.0
-_END_WITHIN_S = 10.0
-
-
-class DecodeSpeedError(SpeechAssetsError):
-    """A preset could not be measured, or what was measured does not count."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How presets are measured; see `decode_speed_child.Job`."""
-
-    store: str
-    shape: str = ""
-    streams: int = 1
-    runs: int = FULL_RUNS
-    warm_up: int = 2
-    steps: int = FULL_STEPS
-    profile_steps: int = 0
-    limit_s: float = LIMIT_S
-
-    @property
-    def reduced(self) -> bool:
-        """Whether this is less than a full measurement."""
-        return self.runs < FULL_RUNS or self.steps < FULL_STEPS or self.warm_up < 1
-
-    def command(self, preset: str) -> str:
-        """The command that measures so."""
-        words = ["python", "-m", "speech_assets.work.decode_speed", "--preset", preset]
-        words += ["--tokens", str(self.steps), "--runs", str(self.runs)]
-        words += ["--warm-up", str(self.warm_up), "--streams", str(self.streams)]
-        words += ["--random-weights", self.shape] * bool(self.shape)
-        words += ["--profile"] * bool(self.profile_steps)
-        return shlex.join(words)
 
 
 def main() -> None:
@@ -85,14 +49,18 @@ def main() -> None:
     add = parser.add_argument
     add("--preset", default="embedded-bf16", help=f"name, names with commas, or {ALL!r}")
     add("--store", default=os.environ.get("SPEECH_STORE") or DEFAULT_STORE)
-    add("--tokens", type=_at_least(1), default=FULL_STEPS, help="decode steps of a run")
-    add("--runs", type=_at_least(1), default=FULL_RUNS, help="pairs: with and without the clock")
-    add("--warm-up", type=_at_least(0), default=2, help="pairs before them that do not count")
-    add("--streams", type=_at_least(1), default=1, help="generations at once")
+    number = worker.at_least(1)
+    add("--tokens", type=number, default=FULL_STEPS, help="decode steps of a run")
+    add("--runs", type=number, default=FULL_RUNS, help="pairs: with and without the clock")
+    add("--warm-up", type=worker.at_least(0), default=2, help="pairs before them, not counted")
+    add("--streams", type=number, default=1, help="generations at once")
+    add("--starts", type=number, default=1, help="processes that time their start; one decodes")
     add("--random-weights", default="", metavar="SHAPE", help="orpheus-3b: no weights are needed")
     add("--profile", action="store_true", help="also say where the time of a step goes")
-    add("--limit-s", type=float, default=LIMIT_S, help="end a preset that takes longer")
+    add("--limit-s", type=float, default=LIMIT_S, help="end a process that takes longer")
     add("--out", type=Path, help="folder for results as files; the store gets none")
+    add("--allow-invalid", action="store_true", help="a measurement that does not count is kept "
+        "as such, and no failure")  # fmt: skip
     worker.run(_work, parser)
 
 
@@ -105,6 +73,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
         warm_up=arguments.warm_up,
         steps=arguments.tokens,
         profile_steps=PROFILE_STEPS if arguments.profile else 0,
+        starts=arguments.starts,
         limit_s=arguments.limit_s,
     )
     if options.shape:
@@ -116,11 +85,15 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
         outcomes.append(outcome)
         reporter.notice(_line(outcome))
         if arguments.out is not None:  # After each: what comes later may be cut off.
-            _write_json(arguments.out / SUMMARY, outcomes)
-    bad = [outcome for outcome in outcomes if outcome["status"] != "complete"]
+            write_json(arguments.out / SUMMARY, outcomes)
+    forgiven = ("complete", "invalid") if arguments.allow_invalid else ("complete",)
+    bad = [outcome for outcome in outcomes if outcome["status"] not in forgiven]
     if bad:
         of_many = f" ({len(bad)} of {len(names)} presets)" if len(names) > 1 else ""
-        raise DecodeSpeedError(f"preset {bad[0]['preset']}: {bad[0]['error']}{of_many}")
+        skips = all(outcome["status"] == "skipped" for outcome in bad)
+        raise (NotForDeviceError if skips else DecodeSpeedError)(
+            f"preset {bad[0]['preset']}: {bad[0]['error']}{of_many}"
+        )
 
 
 def preset_names(text: str) -> list[str]:
@@ -137,71 +110,24 @@ def preset_names(text: str) -> list[str]:
     return [load_preset(name.strip()).name for name in text.split(",")]
 
 
-def measure(preset: str, options: Options) -> tuple[Result, list[str]]:
-    """The result of one preset, measured in a process of its own, and why it does not count.
-
-    Raises:
-        DecodeSpeedError: the process failed, or took longer than the limit.
-    """
-    started_at = utc_now()
-    value = _run_child(preset, options)
-    measured = Measured(
-        runs=[Run(**run) for run in value["runs"]],
-        quiet=Quiet(**value["quiet"]),
-        start_s=value["start_s"],
-        bytes_per_step=value["bytes_per_step"],
-        bandwidth_gb_per_s=value["bandwidth_gb_per_s"],
-        weights_bytes=value["weights_bytes"],
-        peak_memory_bytes=value["peak_memory_bytes"],
-        device_memory_bytes=value.get("device_memory_bytes"),
-        streams=options.streams,
-        profile=value["profile"],
-    )
-    found = faults(measured)
-    weights = "random weights" if options.shape else "real weights"
-    name = f"{preset}-random-{options.shape}" if options.shape else preset
-    names = ("scheme", "engine", "prompt_tokens", "sampling", "threads", "reads", "quiet")
-    result = Result(
-        kind=KIND,
-        name=name if options.streams == 1 else f"{name}-{options.streams}-streams",
-        status="invalid" if found else "complete",
-        reduced=options.reduced,
-        started_at=started_at,
-        device=_device(value),
-        command=options.command(preset),
-        config={
-            "preset": preset,
-            "weights": "random" if options.shape else "real",
-            "shape": options.shape,
-            "settings": load_preset(preset).config(),
-            "measurement": {k: v for k, v in asdict(options).items() if k != "store"},
-            "faults": found,
-            **{known: value[known] for known in names},
-        },
-        seeds=[run.seed for run in measured.runs],
-        rows=rows(measured, weights),
-        figures=figures(measured),
-    )
-    return result, found
-
-
 def _outcome(
     name: str, options: Options, out: Path | None, reporter: worker.Reporter
 ) -> dict[str, Any]:
     """Measure one preset and keep its result; what became of it, a row of the summary."""
-    weights = "random weights" if options.shape else "real weights"
-    row: dict[str, Any] = {"preset": name, "weights": weights}
+    row: dict[str, Any] = {"preset": name, "weights": f"{options.weights} weights"}
     try:
-        result, found = measure(name, options)
+        with hold_engine_device(load_preset(name).device, reporter.notice):
+            result, found = measure(name, options)
         if out is None:
             kept = result.key
             Store(options.store).write_json(kept, result.as_json())
         else:
             kept = f"{result.name}.json"
-            _write_json(out / kept, result.as_json())
+            write_json(out / kept, result.as_json())
     except (SpeechAssetsError, ResourceError, ServerError) as error:
+        status = "skipped" if getattr(error, "skips", False) else "failed"
         # What vLLM raises has lines of its own.
-        return row | {"status": "failed", "error": " ".join(str(error).split())}
+        return row | {"status": status, "error": " ".join(str(error).split())}
     reporter.result(KIND, key=kept, status=result.status)
     row |= {"status": result.status, "result": kept}
     if found:
@@ -212,91 +138,18 @@ def _outcome(
     return row | {"figures": {key: figure.value for key, figure in result.figures.items()}}
 
 
-def _run_child(preset: str, options: Options) -> Mapping[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="decode-speed-") as folder:
-        model = Path(folder) / "model"
-        model.mkdir()
-        job = Job(
-            preset=preset,
-            store=options.store,
-            shape=options.shape,
-            folder=str(model),
-            streams=options.streams,
-            runs=options.runs,
-            warm_up=options.warm_up,
-            steps=options.steps,
-            profile_steps=options.profile_steps,
-            starter_pid=os.getpid(),
-            streams_of=[identity(1), identity(2)],
-            out=str(Path(folder) / "measured.json"),
-        )
-        job_file = Path(folder) / "job.json"
-        job_file.write_text(json.dumps(asdict(job)), encoding="utf-8")
-        sys.stdout.flush()
-        sys.stderr.flush()
-        # Output is inherited: a pipe would need a thread that reads it, beside what is measured.
-        child = subprocess.Popen(
-            [sys.executable, "-m", CHILD, str(job_file)], stdin=subprocess.DEVNULL
-        )
-        try:
-            code = child.wait(options.limit_s)
-        except subprocess.TimeoutExpired as error:
-            raise DecodeSpeedError(
-                f"not measured within {options.limit_s:g} s; raise --limit-s or lower --runs"
-            ) from error
-        finally:
-            if child.poll() is None:
-                child.kill()
-                child.wait(_END_WITHIN_S)
-        if not Path(job.out).is_file():
-            raise DecodeSpeedError(
-                f"its process ended with code {code} before it had numbers; what it said stands "
-                "above"
-            )
-        value: dict[str, Any] = json.loads(Path(job.out).read_text(encoding="utf-8"))
-        if "error" in value:
-            raise DecodeSpeedError(value["error"])
-        return value
-
-
-def _device(value: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        return device_of(value["device"])
-    except ConfigError:  # No nvidia-smi; torch knows the chip.
-        return {"name": value["chip"], "cores": os.cpu_count() or 1}
-
-
 def _line(outcome: Mapping[str, Any]) -> str:
     """One line of what became of a preset."""
     if "figures" not in outcome:
         return f"{outcome['preset']}: {outcome['status']}: {outcome['error']}"
     value = outcome["figures"]
+    status = f"{outcome['status']}: {outcome['error']}" if "error" in outcome else "complete"
     return (
         f"{outcome['preset']}, {outcome['weights']}: {value['ms_per_token_p50']:.3g} ms a token, "
         f"{value['tokens_per_s']:.4g} tokens/s, RTF {value['rtf']:.3g}, floor "
         f"{value['floor_ms']:.3g} ms ({value['floor_share']:.0%}), started in "
-        f"{value['start_s']:.1f} s, {outcome['status']}"
+        f"{value['start_s']:.1f} s, {status}"
     )
-
-
-def _write_json(path: Path, value: object) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    with part.open("w", encoding="utf-8") as file:
-        json.dump(value, file, indent=1)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-
-
-def _at_least(least: int):
-    def number(text: str) -> int:
-        if int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text} is less than {least}")
-        return int(text)
-
-    return number
 
 
 if __name__ == "__main__":

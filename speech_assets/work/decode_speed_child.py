@@ -20,12 +20,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from resources.errors import ResourceError
-from server.engine import Sampling, find_device, open_engine
+from server.engine import find_device, open_engine
 from server.errors import ServerError
-from server.presets import load_preset
+from server.files import write_json
+from server.loading import default_sampling
+from server.presets import load_preset, recipe_of, weights_owner
+from server.recipe import Recipe
 from speech_assets.errors import ConfigError, SpeechAssetsError
 from speech_assets.quantize import shapes
 from speech_assets.quantize.quiet import Watch, stream_faults
+from speech_assets.quantize.schemes import check_runs, quantization_config
 from speech_assets.quantize.stepping import Speech, pair, plain
 from speech_assets.sentences import SENTENCES
 from speech_assets.work import worker
@@ -34,8 +38,9 @@ if TYPE_CHECKING:
     from server.checkpoint import Checkpoint
     from server.engine import Engine, EngineSettings
     from server.presets import Preset
-    from server.recipe import Recipe
+    from speech_assets.quantize.speed import Run
 
+_STATM = Path("/proc/self/statm")
 _RANDOM_PROMPT_IDS = 24  # With what frames it, as long as the prompt of a short sentence.
 
 
@@ -47,10 +52,11 @@ class Job:
         shape: name of a shape for random weights; empty is the preset's own checkpoint.
         folder: an empty one, for what random weights need.
         streams: generations at once.
-        runs, warm_up: pairs of runs that count, and pairs before them that do not.
+        runs, warm_up: pairs of runs that count, and pairs before them that do not; of runs 0 the
+            start is timed, and no more.
         steps: decode steps of a run.
         profile_steps: steps under the profiler, after the runs; 0 is none.
-        starter_pid, streams_of: the starter, and its standard output and error (`identity`).
+        starter_pid, std_identities: the starter, and its standard output and error (`identity`).
         out: the file for what was measured.
     """
 
@@ -64,7 +70,7 @@ class Job:
     steps: int
     profile_steps: int
     starter_pid: int
-    streams_of: list[list[int] | None]
+    std_identities: list[list[int] | None]
     out: str
 
 
@@ -77,13 +83,8 @@ def main() -> None:
     try:
         value = _measure(job)
     except (SpeechAssetsError, ResourceError, ServerError) as error:
-        value = {"error": str(error)}
-    part = Path(job.out).with_name(f".{Path(job.out).name}.part")
-    with part.open("w", encoding="utf-8") as file:
-        json.dump(value, file)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(job.out)
+        value = {"error": str(error), "skips": bool(getattr(error, "skips", False))}
+    write_json(Path(job.out), value)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # vLLM and NCCL have complaints of their own for an interpreter that ends.
@@ -93,20 +94,22 @@ def _measure(job: Job) -> dict[str, Any]:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # As a server has it.
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # Before torch reads it.
     preset = load_preset(job.preset)
+    from speech_assets.work.device import device_facts  # It loads torch, after the above.
+
     device = find_device(preset.device)
     settings = preset.engine_settings(device)
     recipe = _recipe(preset)
-    _check_runs(recipe, settings)
+    check_runs(recipe, device_facts(device), dtype=settings.dtype, vllm_args=settings.vllm_args)
     if job.shape:
         checkpoint = _random_checkpoint(job, recipe)
-        given = {**settings.vllm_args, "load_format": shapes.LOAD_FORMAT}
-        settings = replace(settings, vllm_args=given)
+        arguments = {**settings.vllm_args, "load_format": shapes.LOAD_FORMAT}
+        settings = replace(settings, vllm_args=arguments)
     else:
         checkpoint = _own_checkpoint(preset, job.store)
     prompts = _prompts(checkpoint, random_ids=bool(job.shape))
-    speech = Speech(prompts, _sampling(preset, checkpoint), job.steps, job.streams)
+    speech = Speech(prompts, default_sampling(preset, checkpoint.layout), job.steps, job.streams)
     before = set(threading.enumerate())
-    quiet_faults = stream_faults(job.streams_of)
+    faults_at_start = stream_faults(job.std_identities)
     began_s = time.perf_counter()
     gc.disable()  # As a server loads it.
     if job.shape:
@@ -115,14 +118,20 @@ def _measure(job: Job) -> dict[str, Any]:
     gc.enable()
     start_s = time.perf_counter() - began_s
     of_engine = set(threading.enumerate()) - before
+    runs: list[Run] = []
+    memory_bytes: list[int] = []
     try:
-        watch = Watch(job.streams_of, job.starter_pid, of_engine)
+        if not job.runs:
+            return {"start_s": start_s}
+        watch = Watch(job.std_identities, job.starter_pid, of_engine)
         for seed in range(1, job.warm_up + 1):
             pair(engine, speech, seed)
         first = job.warm_up + 1
-        runs = [pair(engine, speech, seed, watch) for seed in range(first, first + job.runs)]
+        for seed in range(first, first + job.runs):
+            runs.append(pair(engine, speech, seed, watch))
+            memory_bytes.append(_memory_now(device))  # Between runs: nobody looks during one.
         profile = _profile(engine, speech, job) if job.profile_steps else []
-        memory = _memory(device)
+        memory = _peak_memory(device)
         facts = engine.facts
     finally:
         engine.close()
@@ -138,7 +147,7 @@ def _measure(job: Job) -> dict[str, Any]:
     sole = device == "cpu" and facts.form == "in_process" and torch.get_num_threads() == 1
     return {
         "runs": [asdict(run) for run in runs],
-        "quiet": asdict(watch.quiet(sole_thread=sole, stream_faults=quiet_faults)),
+        "quiet": asdict(watch.quiet(sole_thread=sole, faults_at_start=faults_at_start)),
         "start_s": start_s,
         "bytes_per_step": step_bytes,
         "weights_bytes": shapes.loaded_bytes(
@@ -150,6 +159,7 @@ def _measure(job: Job) -> dict[str, Any]:
         ),
         "bandwidth_gb_per_s": bandwidth.best(reads),
         "reads": [asdict(read) for read in reads],
+        "memory_bytes": memory_bytes,
         "profile": profile,
         "engine": asdict(facts),
         "scheme": recipe.scheme,
@@ -163,28 +173,8 @@ def _measure(job: Job) -> dict[str, Any]:
 
 
 def _recipe(preset: Preset) -> Recipe:
-    """The recipe of the weights that the preset runs: its own, or of whose checkpoint it has."""
-    from server.recipe import Recipe
-
-    owner = load_preset(preset.stored_as) if preset.stored_as else preset
-    return owner.checkpoint or Recipe("bf16")
-
-
-def _check_runs(recipe: Recipe, settings: EngineSettings) -> None:
-    """Do nothing, if this device runs the recipe's weights; vLLM's own word for it is no line.
-
-    Raises:
-        ConfigError: it does not.
-    """
-    import torch
-
-    from speech_assets.quantize.schemes import DeviceFacts, check_runs
-
-    device = DeviceFacts("cpu")
-    if settings.device == "cuda":
-        name, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
-        device = DeviceFacts("cuda", name, capability)
-    check_runs(recipe, device, dtype=settings.dtype, vllm_args=settings.vllm_args)
+    """The recipe of the weights that the preset runs; without one they are the model as it is."""
+    return recipe_of(preset) if weights_owner(preset).checkpoint else Recipe("bf16")
 
 
 def _own_checkpoint(preset: Preset, store: str) -> Checkpoint:
@@ -195,8 +185,6 @@ def _own_checkpoint(preset: Preset, store: str) -> Checkpoint:
 
 
 def _random_checkpoint(job: Job, recipe: Recipe) -> Checkpoint:
-    from speech_assets.quantize.schemes import quantization_config
-
     shape = shapes.named_shape(job.shape)
     quantization = None if recipe.scheme == "bf16" else quantization_config(recipe)
     return shapes.write_shape(Path(job.folder), shape, recipe.scheme, quantization)
@@ -235,18 +223,21 @@ def _prompts(checkpoint: Checkpoint, *, random_ids: bool) -> list[list[int]]:
     return [text.encode(sentence, text.voices[0]) for sentence in SENTENCES]
 
 
-def _sampling(preset: Preset, checkpoint: Checkpoint) -> Sampling:
-    """As a server samples that is not told otherwise."""
-    chosen = {
-        name: value
-        if (value := getattr(preset, name)) is not None
-        else getattr(checkpoint.layout, name)
-        for name in ("temperature", "top_p", "repetition_penalty")
-    }
-    return Sampling(**chosen)
+def _memory_now(device: Literal["cpu", "cuda"]) -> int:
+    """Memory as it is: resident on a CPU, reserved by torch on a GPU."""
+    if device == "cuda":
+        import torch
+
+        free, total = torch.cuda.mem_get_info()
+        return int(torch.cuda.memory_reserved()) or int(total - free)
+    try:
+        pages = int(_STATM.read_text("ascii").split()[1])
+    except OSError:  # Not Linux.
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1_024
+    return pages * resource.getpagesize()
 
 
-def _memory(device: Literal["cpu", "cuda"]) -> dict[str, int]:
+def _peak_memory(device: Literal["cpu", "cuda"]) -> dict[str, int]:
     """Peak memory: resident on a CPU, reserved by torch on a GPU, where also what is in use now."""
     if device == "cuda":
         import torch

@@ -1,41 +1,23 @@
-"""Taking a device for one process at a time, by lock file: free again however its holder ends."""
+"""The device of a process that holds torch: taken by lock file, described, its memory kept."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import sys
-import tempfile
-import time
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from filelock import FileLock, Timeout
 
 from speech_assets.errors import ConfigError
+from speech_assets.quantize.schemes import DeviceFacts
+from speech_assets.results.provenance import cpu_device
+from speech_assets.work.device_lock import CPU, DeviceChoice, HeldDevice, hold_one_of, lock_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-POLL_S = 0.5
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # From malloc.h.
-DeviceChoice = Literal["auto", "cpu", "cuda"]
-
-
-@dataclass(frozen=True, slots=True)
-class HeldDevice:
-    """A device that this process holds: torch's name of it, the chip's name, and its lock's.
-
-    torch counts the devices that CUDA_VISIBLE_DEVICES shows, so that one chip is `cuda:0` to one
-    process and `cuda:1` to another; its UUID is the same to both.
-    """
-
-    torch_name: str
-    chip: str
-    lock_name: str
 
 
 def keep_freed_memory() -> None:
@@ -64,9 +46,9 @@ def candidates(choice: DeviceChoice) -> list[HeldDevice]:
             "installed (make doctor), or use device = 'auto'"
         )
     if choice == "cpu" or not cuda:
-        return [HeldDevice("cpu", "CPU", "cpu")]
+        return [CPU]
     return [
-        HeldDevice(f"cuda:{i}", properties.name, f"cuda-{properties.uuid}")
+        HeldDevice(f"cuda:{i}", properties.name, lock_name(str(properties.uuid)))
         for i, properties in enumerate(map(torch.cuda.get_device_properties, range(cuda)))
     ]
 
@@ -75,26 +57,27 @@ def candidates(choice: DeviceChoice) -> list[HeldDevice]:
 def hold_device(choice: DeviceChoice, say: Callable[[str], None]) -> Generator[HeldDevice]:
     """One of the devices that `choice` allows, for this process alone; waits while all are held.
 
-    The operating system drops the lock when the process ends, also after SIGKILL.
+    It asks torch, which starts CUDA: a process that opens an engine takes `hold_engine_device`.
+
+    Raises:
+        ConfigError: CUDA is asked for and there is none.
     """
-    devices = candidates(choice)
-    folder = Path(tempfile.gettempdir()) / f"speech-assets-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    said = False
-    while True:
-        for device in devices:
-            lock = FileLock(folder / f"{device.lock_name}.lock")
-            try:
-                lock.acquire(blocking=False)
-            except Timeout:
-                continue
-            try:
-                yield device
-            finally:
-                lock.release()
-            return
-        if not said:
-            names = ", ".join(device.torch_name for device in devices)
-            say(f"waiting for a device: {names} held by other work (locks in {folder})")
-            said = True
-        time.sleep(POLL_S)
+    with hold_one_of(candidates(choice), say) as device:
+        yield device
+
+
+def device_facts(kind: Literal["cpu", "cuda"]) -> DeviceFacts:
+    """What decides which schemes run on the device of that kind that this process has."""
+    if kind == "cpu":
+        # vLLM's kernels ask torch so, which has no public name for it.
+        has_avx512 = torch.cpu._is_avx512_supported()  # pyright: ignore[reportPrivateUsage]
+        return DeviceFacts("cpu", avx512=bool(has_avx512))
+    name, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
+    return DeviceFacts("cuda", name, capability)
+
+
+def device_row(device: HeldDevice) -> dict[str, Any]:
+    """The device as results show it."""
+    if device.torch_name == "cpu":
+        return cpu_device()
+    return {"name": device.chip, "host": cpu_device(), "cuda": torch.version.cuda}

@@ -11,36 +11,20 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from resources.store import Store
 from server.checkpoint import Checkpoint, open_checkpoint
-from server.checks import RECORD_FILE, Check, weights_sha256, write_check
+from server.checks import Check, weights_sha256, write_check
 from server.engine import find_device
 from server.errors import WeightsError
-from server.frames import read_json
-from server.presets import Preset, config_sha256, load_preset
+from server.presets import Preset, config_sha256, load_preset, recipe_of, served_as, weights_owner
 from server.weights import MODEL_FILES, local_folder
-from speech_assets.errors import ConfigError, SpeechAssetsError
+from speech_assets.errors import SpeechAssetsError
 from speech_assets.profiles import DEFAULT_STORE
-from speech_assets.quantize.calibration import (
-    CALIBRATION_KEY,
-    HELD_OUT_KEY,
-    MAX_TOKENS,
-    CalibrationError,
-    CalibrationRecord,
-    GenerationRow,
-    check_apart,
-    check_base,
-    check_files,
-    read_generations,
-    read_record,
-    spread,
-    text_sets,
-)
+from speech_assets.quantize.calibration import HELD_OUT_KEY, MAX_TOKENS, SpokenText
 from speech_assets.quantize.calibration_texts import HELD_OUT_TEXTS
 from speech_assets.quantize.fidelity import (
     RESAMPLES,
@@ -51,26 +35,25 @@ from speech_assets.quantize.fidelity import (
     generation_row,
     token_measures,
 )
+from speech_assets.quantize.judged import check_parent, held_out_rows
 from speech_assets.quantize.reference import (
     ReferenceModel,
     reference_model,
     teacher_forced_logits,
 )
+from speech_assets.quantize.schemes import has_fp8_cache
 from speech_assets.results.provenance import device_of, place_of, utc_now
 from speech_assets.results.result import Figure, Result
 from speech_assets.work import worker
+from speech_assets.work.device_lock import hold_engine_device
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from server.recipe import Recipe
+    from collections.abc import Callable, Sequence
 
 KIND = "fidelity"
 CHECK = "fidelity"
 THREADS = 1
 """Of torch on a CPU: two on busy cores wait for each other (83 s of their time instead of 15)."""
-_PLAIN_CACHES = ("auto", "float16", "bfloat16", "half", "float")
-_FP8_CACHES = ("fp8", "fp8_e4m3")
 
 
 class FidelityError(SpeechAssetsError):
@@ -84,44 +67,48 @@ def main() -> None:
     add("--preset", default="embedded-bf16")
     add("--store", default=os.environ.get("SPEECH_STORE") or DEFAULT_STORE)
     add("--generations", type=int, default=0, help="how many judge; 0 is all there are")
-    add("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    another = "in place of the preset's: where it differs there is a result, and no check"
+    add("--device", choices=("cpu", "cuda"), default="", help=another)
     worker.run(_work, parser)
 
 
 def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     started_at = utc_now()
     preset = load_preset(arguments.preset)
-    owner = load_preset(preset.stored_as) if preset.stored_as else preset
-    recipe = recipe_of(preset, owner)
+    owner, recipe = weights_owner(preset), recipe_of(preset)
     store = Store(arguments.store)
     checks_path = preset.checks_path(arguments.store)
-    given = local_folder(preset.model_location(arguments.store), MODEL_FILES)
+    folder = local_folder(preset.model_location(arguments.store), MODEL_FILES)
     location = owner.base_location()
-    base_given = local_folder(location, MODEL_FILES)
-    base_sha256 = weights_sha256(base_given)
-    check_parent(preset, given, base_sha256)
-    base, checkpoint = open_checkpoint(base_given), open_checkpoint(given)
+    base_folder = local_folder(location, MODEL_FILES)
+    base_sha256 = weights_sha256(base_folder)
+    sha256 = base_sha256 if folder == base_folder else weights_sha256(folder)
+    check_parent(preset, folder, sha256, base_sha256)
+    base, checkpoint = open_checkpoint(base_folder), open_checkpoint(folder)
     if checkpoint.layout != base.layout:
         raise WeightsError(
-            f"{given}: its layout is another one than that of its base model {location}; make the "
+            f"{folder}: its layout is another one than that of its base model {location}; make the "
             "checkpoint again"
         )
     record, rows = held_out_rows(store, base_sha256, location, arguments.generations)
-    device = find_device(arguments.device)
-    dtype = served_dtype(preset, device)
-    kv_fp8 = has_fp8_cache(preset)
-    torch.set_num_threads(THREADS)
-    reporter.start(2 * len(rows), "generations")
-    measures = compare(
-        base,
-        lambda: reference_model(
-            checkpoint.folder, dtype=getattr(torch, dtype), kv_fp8=kv_fp8, device=device
-        ),
-        rows,
-        device=device,
-        rounded=preset.head == "full",
-        reporter=reporter,
-    )
+    kv_fp8 = has_fp8_cache(preset.vllm, what=f"preset {preset.name}")
+    choice = arguments.device or preset.device
+    with hold_engine_device(choice, reporter.notice):
+        device = find_device(choice)
+        served_on = find_device("auto") if preset.device == "auto" else preset.device
+        dtype = served_dtype(preset, device)
+        torch.set_num_threads(THREADS)
+        reporter.start(2 * len(rows), "generations")
+        measures = compare(
+            base,
+            lambda: reference_model(
+                checkpoint.folder, dtype=getattr(torch, dtype), kv_fp8=kv_fp8, device=device
+            ),
+            rows,
+            device=device,
+            rounded=preset.head == "full",
+            reporter=reporter,
+        )
     figures = fidelity_figures(measures)
     check = check_of(figures["mean_kl_nats"], len(rows), recipe.limit_nats)
     result = Result(
@@ -142,7 +129,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
             "logits_rounded": preset.head == "full",
             "base": place_of(str(location)),
             "base_weights_sha256": base_sha256,
-            "weights_sha256": weights_sha256(given),
+            "weights_sha256": sha256,
             "held_out_sha256": record.sha256[HELD_OUT_KEY],
             "generations": len(rows),
             "sampling": dict(record.sampling),
@@ -156,75 +143,21 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
         figures=figures,
     )
     store.write_json(result.key, result.as_json())
-    write_check(checks_path, given, CHECK, check)
     reporter.notice(f"{preset.name}: {check.detail}")
-    reporter.result(KIND, key=result.key, passed=check.passed, detail=check.detail)
-
-
-def recipe_of(preset: Preset, owner: Preset) -> Recipe:
-    """The recipe whose limit holds: the preset's own, else that of `owner`, whose weights it has.
-
-    Raises:
-        ConfigError: neither has one.
-    """
-    recipe = preset.checkpoint or owner.checkpoint
-    if recipe is None:
-        raise ConfigError(
-            f"preset {owner.name} has no checkpoint table, so that nothing says what it may stray "
-            'from; give it one as checkpoint = { scheme = "bf16" }'
+    if device == served_on:
+        write_check(checks_path, served_as(preset, sha256), CHECK, check)
+    else:
+        reporter.notice(
+            f"{preset.name}: no check was written: it runs on {served_on}, and this is {device}"
         )
-    return recipe
-
-
-def check_parent(preset: Preset, folder: Path, base_sha256: str) -> None:
-    """Do nothing, if a stored checkpoint is whole and made from the base model of that hash.
-
-    Raises:
-        WeightsError: it has no record, other weights than it had, or another base.
-    """
-    if preset.stored_as is None:
-        return
-    path = folder / RECORD_FILE
-    remedy = f"materialize checkpoints for {preset.stored_as} again"
-    if not path.is_file():
-        raise WeightsError(f"{path}: no such file, the checkpoint was never finished; {remedy}")
-    record = read_json(path)
-    try:
-        parent, own = str(record["parent"]["weights_sha256"]), str(record["weights_sha256"])
-    except (KeyError, TypeError) as error:
-        raise WeightsError(f"{path}: no record of a checkpoint ({error!r}); {remedy}") from error
-    if own != weights_sha256(folder):
-        raise WeightsError(f"{folder}: not the weights that {path.name} was written with; {remedy}")
-    if parent != base_sha256:
-        raise WeightsError(
-            f"{folder}: made from another base model ({parent[:12]}) than the preset names now "
-            f"({base_sha256[:12]}); {remedy}"
-        )
-
-
-def held_out_rows(
-    store: Store, base_sha256: str, base: object, count: int
-) -> tuple[CalibrationRecord, list[GenerationRow]]:
-    """What was generated, and `count` of the held-out generations, evenly spread; 0 is all.
-
-    Raises:
-        CalibrationError: there are none, they are damaged, of another base model, or of texts that
-            calibrated.
-    """
-    record = read_record(store)
-    check_files(store, record)
-    check_base(store, record, base_sha256, base)
-    rows = read_generations(store, HELD_OUT_KEY)
-    if not rows:
-        raise CalibrationError(
-            f"{store.path(HELD_OUT_KEY)} holds no generation; materialize calibration again"
-        )
-    calibrated = [row.text for row in read_generations(store, CALIBRATION_KEY)]
-    check_apart(text_sets(calibrated, [row.text for row in rows]))
-    try:
-        return record, [rows[place] for place in spread(count or len(rows), len(rows))]
-    except CalibrationError as error:
-        raise ConfigError(f"--generations: {error}") from error
+    reporter.result(
+        KIND,
+        key=result.key,
+        passed=check.passed,
+        detail=check.detail,
+        value=check.value,
+        limit=check.limit,
+    )
 
 
 def served_dtype(preset: Preset, device: str) -> str:
@@ -237,25 +170,10 @@ def served_dtype(preset: Preset, device: str) -> str:
     return preset.dtype
 
 
-def has_fp8_cache(preset: Preset) -> bool:
-    """Whether the preset's keys and values are of 8-bit floats.
-
-    Raises:
-        ConfigError: they are of a form that is not known here.
-    """
-    name = str(preset.vllm.get("kv_cache_dtype", "auto"))
-    if name not in (*_PLAIN_CACHES, *_FP8_CACHES):
-        raise ConfigError(
-            f"preset {preset.name}: kv_cache_dtype {name!r} cannot be compared; known are "
-            f"{', '.join((*_PLAIN_CACHES, *_FP8_CACHES))}"
-        )
-    return name in _FP8_CACHES
-
-
 def compare(
     base: Checkpoint,
-    open_preset: Any,
-    rows: Sequence[GenerationRow],
+    open_preset: Callable[[], ReferenceModel],
+    rows: Sequence[SpokenText],
     *,
     device: str,
     rounded: bool,
@@ -322,6 +240,7 @@ def check_of(mean_kl: Figure, generations: int, limit_nats: float) -> Check:
 def _command(preset: Preset, arguments: argparse.Namespace) -> str:
     words = ["python", "-m", "speech_assets.work.fidelity", "--preset", preset.name]
     words += ["--generations", str(arguments.generations)] * bool(arguments.generations)
+    words += ["--device", arguments.device] * bool(arguments.device)
     return shlex.join(words)
 
 

@@ -2,13 +2,18 @@
 
 A server of the preset is started, asked as any client asks it, and ended. Each sentence becomes a
 WAV; ``samples.json``, written last, says for each what was asked and how it went. Nothing in it
-tells when or in which run: the same preset gives the same bytes again.
+tells when or in which run: the same preset gives the same bytes again. Clips that are there, made
+with the same configuration and weights, are kept when more are asked for.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import hashlib
 import os
+import subprocess
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -19,25 +24,35 @@ from server.frames import SAMPLE_RATE_HZ
 from server.presets import config_sha256, load_preset
 from server.wav import BYTES_PER_SAMPLE, HEADER_BYTES
 from server.weights import CODEC_FILES, MODEL_FILES, fingerprint, local_folder
-from speech_assets.errors import SpeechAssetsError
+from speech_assets.errors import ConfigError, SpeechAssetsError
 from speech_assets.profiles import DEFAULT_STORE
-from speech_assets.sentences import SAMPLES_CODE_VERSION, SENTENCES
+from speech_assets.quality.samples import (
+    REFUSED,
+    SCHEMA_VERSION,
+    SpokenClip,
+    read_samples,
+    samples_key,
+)
+from speech_assets.quality.sentences import CODE_VERSION, QUALITY_SENTENCES, SEEDS, Sentence
 from speech_assets.work import worker
+from speech_assets.work.device_lock import hold_engine_device
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-SCHEMA_VERSION = 1
 TIMEOUT_S = 300.0
+DEATH_SEEN_WITHIN_S = 10.0
+"""How long a server whose connection broke may take to be seen as ended."""
+Asked = tuple[Sentence, int]
+"""A sentence, and the seed that it is spoken with."""
+ClipId = tuple[int, str, int]
+"""What makes a clip the one that was asked for: the sentence's id, its text, and the seed."""
 
 
 class SpeakingError(SpeechAssetsError):
-    """The server did not speak a sentence."""
+    """The server can no longer be asked."""
 
-
-def samples_key(preset: str) -> str:
-    """Key of what says which samples there are."""
-    return f"samples/{preset}/samples.json"
+    retryable = True
 
 
 def main() -> None:
@@ -45,103 +60,190 @@ def main() -> None:
     parser = worker.argument_parser("samples", __doc__ or "")
     parser.add_argument("--preset", default="embedded-bf16")
     parser.add_argument("--store", default=os.environ.get("SPEECH_STORE") or DEFAULT_STORE)
-    parser.add_argument("--sentences", type=int, default=len(SENTENCES), help="how many")
-    parser.add_argument("--seeds", default="1", help="of each sentence, with commas between")
+    parser.add_argument("--sentences", type=int, default=len(QUALITY_SENTENCES), help="how many")
+    parser.add_argument(
+        "--seeds", default=",".join(map(str, SEEDS)), help="of each sentence, with commas between"
+    )
     worker.run(_work, parser)
 
 
 def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
+    asked = asked_for(arguments.sentences, arguments.seeds)
     store = Store(arguments.store)
-    sentences = SENTENCES[: arguments.sentences]
-    seeds = [int(seed) for seed in arguments.seeds.split(",")]
     preset = load_preset(arguments.preset)
     weights = {
         "model": fingerprint(local_folder(preset.model_location(arguments.store), MODEL_FILES)),
         "codec": fingerprint(local_folder(preset.codec_location(), CODEC_FILES)),
     }
     made_with = {
-        "schema_version": SCHEMA_VERSION,
-        "code_version": SAMPLES_CODE_VERSION,
         "preset": preset.name,
+        "code_version": CODE_VERSION,
         "config_sha256": config_sha256(preset.config()),
         "weights": weights,
-        "asked": [[sentence, seed] for sentence in sentences for seed in seeds],
     }
-    there = _already(store, made_with)
-    if there is not None:
+    there = already(store, made_with)
+    missing = [pair for pair in asked if _id(*pair) not in there]
+    if missing:
+        with (
+            hold_engine_device(preset.device, reporter.log),
+            SpeechServer.running(
+                arguments.preset, environment={"SPEECH_STORE": arguments.store}, info_is_shown=False
+            ) as server,
+        ):
+            reporter.start(len(missing), "clips")
+            for clip in speak(server, store, missing, reporter.advance):
+                there[clip.sentence_id, clip.sentence, clip.seed] = clip
+    else:
         reporter.log(f"{samples_key(preset.name)}: the samples are there")
-        _report(reporter, preset.name, there)
-        return
-    reporter.start(len(sentences) * len(seeds), "clips")
-    with SpeechServer.running(
-        arguments.preset, environment={"SPEECH_STORE": arguments.store}, info_is_shown=False
-    ) as server:
-        rows = speak(server, store, sentences, seeds, reporter)
-    store.write_json(samples_key(preset.name), {**made_with, "clips": rows})
-    _report(reporter, server.preset, rows)
+    clips = [there[_id(*pair)] for pair in asked]
+    store.write_json(
+        samples_key(preset.name),
+        {
+            "schema_version": SCHEMA_VERSION,
+            **made_with,
+            "clips": [asdict(clip) for clip in clips],
+        },
+    )
+    refused = [clip for clip in clips if clip.finish_reason == REFUSED]
+    if refused:
+        reporter.notice(
+            f"{preset.name}: the server refused {len(refused)} of {len(clips)} clips, sentence "
+            f"{refused[0].sentence_id}: {refused[0].error}"
+        )
+    reporter.result(
+        "samples",
+        preset=preset.name,
+        clips=len(clips),
+        refused=len(refused),
+        seconds=sum(clip.seconds for clip in clips),
+    )
 
 
-def _report(reporter: worker.Reporter, preset: str, rows: list[dict[str, Any]]) -> None:
-    seconds = sum(row["seconds"] for row in rows)
-    reporter.result("samples", preset=preset, clips=len(rows), seconds=seconds)
+def asked_for(sentences: int, seeds: str) -> list[Asked]:
+    """The first `sentences` of the project's, each with every one of `seeds`, as "1,2".
+
+    Raises:
+        ConfigError: there are not so many sentences, or a seed is no number or there twice.
+    """
+    if not 1 <= sentences <= len(QUALITY_SENTENCES):
+        raise ConfigError(
+            f"{sentences} sentences are asked for; there are {len(QUALITY_SENTENCES)}, give 1 to "
+            f"{len(QUALITY_SENTENCES)}"
+        )
+    words = [word.strip() for word in seeds.split(",")]
+    if not all(word.isascii() and word.isdigit() for word in words) or (
+        len({int(word) for word in words}) < len(words)
+    ):
+        raise ConfigError(
+            f"seeds are {seeds!r}; give whole numbers from 0 with commas between, each once: 1,2"
+        )
+    numbers = [int(word) for word in words]
+    return [(sentence, seed) for sentence in QUALITY_SENTENCES[:sentences] for seed in numbers]
 
 
-def _already(store: Store, made_with: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """The clips of an earlier run that made the same with the same configuration and weights."""
-    if not store.exists(samples_key(made_with["preset"])):
-        return None
-    there: dict[str, Any] = store.read_json(samples_key(made_with["preset"]))
-    if any(there.get(name) != value for name, value in made_with.items()):
-        return None
-    rows: list[dict[str, Any]] = there["clips"]
-    return rows if all(store.exists(row["file"]) for row in rows) else None
+def already(store: Store, made_with: Mapping[str, Any]) -> dict[ClipId, SpokenClip]:
+    """Clips of an earlier run with the same configuration and weights, by id."""
+    try:
+        there = read_samples(store, made_with["preset"])
+    except ConfigError:
+        return {}
+    if any(getattr(there, name) != wanted for name, wanted in made_with.items()):
+        return {}
+    return {
+        (clip.sentence_id, clip.sentence, clip.seed): clip
+        for clip in there.clips
+        # What was refused is asked again: it may have passed. A run that was killed may have
+        # written over what an earlier one kept.
+        if clip.file and _is_kept(store, clip)
+    }
+
+
+def _is_kept(store: Store, clip: SpokenClip) -> bool:
+    if not store.exists(clip.file):
+        return False
+    return hashlib.sha256(store.read_bytes(clip.file)).hexdigest() == clip.sha256
+
+
+def _id(sentence: Sentence, seed: int) -> ClipId:
+    return sentence.id, sentence.text, seed
 
 
 def speak(
     server: SpeechServer,
     store: Store,
-    sentences: Sequence[str],
-    seeds: Sequence[int],
-    reporter: worker.Reporter,
-) -> list[dict[str, Any]]:
-    """Have every sentence spoken with every seed; a row of each clip.
+    asked: Sequence[Asked],
+    advance: Callable[[float], None] = lambda _: None,
+) -> Iterable[SpokenClip]:
+    """Have each sentence spoken with its seed, one after the other; a clip of each.
+
+    What the server refuses, cuts or does not finish in time is a clip that says so.
 
     Raises:
-        SpeakingError: the server answered with an error.
+        SpeakingError: the server is no longer there.
     """
-    rows: list[dict[str, Any]] = []
-    with httpx.Client(base_url=server.url, timeout=TIMEOUT_S) as client:
-        for number, sentence in enumerate(sentences):
-            for seed in seeds:
-                # Whole, so that the header has true sizes and the end has its reason; with its
-                # lead-in, whose trim depends on the clock.
-                body = {
-                    "input": sentence,
-                    "response_format": "wav",
-                    "seed": seed,
-                    "stream": False,
-                    "lead_in": "keep",
-                }
-                response = client.post("/v1/audio/speech", json=body)
-                where = f"sentence {number} ({sentence!r}), seed {seed}"
-                if response.status_code != 200:
-                    raise SpeakingError(
-                        f"{where}: the server answered {response.status_code}: {response.text}"
-                    )
-                audio = response.content
-                key = f"samples/{server.preset}/{number:03d}-{seed}.wav"
-                store.write_bytes(key, audio)
-                rows.append(
-                    {
-                        "file": key,
-                        "sentence": sentence,
-                        "seed": seed,
-                        "seconds": (len(audio) - HEADER_BYTES) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ,
-                        "finish_reason": response.headers["x-finish-reason"],
-                    }
-                )
-                reporter.advance(1)
-    return rows
+    with httpx.Client(base_url=server.url, timeout=TIMEOUT_S, trust_env=False) as client:
+        for sentence, seed in asked:
+            yield _speak(client, server, store, sentence, seed)
+            advance(1)
+
+
+def _speak(
+    client: httpx.Client, server: SpeechServer, store: Store, sentence: Sentence, seed: int
+) -> SpokenClip:
+    # Whole, so that the header has true sizes and the end has its reason; with its lead-in, whose
+    # trim depends on the clock.
+    body = {
+        "input": sentence.text,
+        "response_format": "wav",
+        "seed": seed,
+        "stream": False,
+        "lead_in": "keep",
+    }
+
+    def clip(**how: Any) -> SpokenClip:
+        return SpokenClip(sentence.id, sentence.kind, sentence.text, seed, **how)
+
+    def refused(error: str) -> SpokenClip:
+        return clip(file="", seconds=0.0, finish_reason=REFUSED, error=error)
+
+    try:
+        response = client.post("/v1/audio/speech", json=body)
+    except httpx.TimeoutException:
+        return refused(f"no answer within {TIMEOUT_S:.0f} s")
+    except httpx.TransportError as error:
+        raise _gone(server, sentence, seed, str(error)) from error
+    if response.status_code != 200:
+        error = f"{response.status_code}: {response.text}"
+        if response.status_code >= 500 and not _is_well(client):
+            raise _gone(server, sentence, seed, error)
+        return refused(error)
+    audio = response.content
+    key = f"samples/{server.preset}/{sentence.id:03d}-{seed}.wav"
+    store.write_bytes(key, audio)
+    return clip(
+        file=key,
+        seconds=(len(audio) - HEADER_BYTES) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ,
+        finish_reason=response.headers["x-finish-reason"],
+        sha256=hashlib.sha256(audio).hexdigest(),
+    )
+
+
+def _is_well(client: httpx.Client) -> bool:
+    """Whether the server says that it can go on."""
+    try:
+        return client.get("/health").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def _gone(server: SpeechServer, sentence: Sentence, seed: int, why: str) -> SpeakingError:
+    # Seen as ended, its own last words are the failure's message (SpeechServer.running).
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        server.process.wait(DEATH_SEEN_WITHIN_S)
+    return SpeakingError(
+        f"sentence {sentence.id} ({sentence.text!r}), seed {seed}: the server of preset "
+        f"{server.preset} can no longer be asked ({why}); run it again"
+    )
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ import torch
 from snac import SNAC
 from torch import Tensor, nn
 
+from server.files import sha256_of, write_json
 from speech_assets.errors import ConfigError
-from speech_assets.voice.files import sha256_of, write_json
 from speech_assets.voice.foreach import copy_each, lerp_each
 from speech_assets.voice.losses import (
     Discriminators,

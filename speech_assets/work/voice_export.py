@@ -21,11 +21,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from server.codec import load_codec, read_identity
+from server.files import write_json
 from server.packed import plain_folder
 from speech_assets.errors import ConfigError
 from speech_assets.voice.card import CARD, FIGURES, codec_card, lm_card
 from speech_assets.voice.export import expand_rows
-from speech_assets.voice.files import write_json
 from speech_assets.voice.layout import LAYOUT_FILE, read_layout
 from speech_assets.voice.packed import pack
 from speech_assets.work import worker

@@ -25,9 +25,9 @@ from safetensors.torch import save_file
 from snac import SNAC
 from torch import Tensor, nn
 
+from server.files import sha256_of, write_json
 from speech_assets.errors import ConfigError
 from speech_assets.voice.codes import CODEBOOK_SIZE, TOKENS_PER_FRAME, slots_from_levels
-from speech_assets.voice.files import sha256_of, write_json
 from speech_assets.voice.foreach import copy_each, lerp_each
 from speech_assets.voice.held_out import HELD_OUT_IDS
 from speech_assets.voice.layout import VoiceLayout

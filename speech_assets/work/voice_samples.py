@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 
 from server.codec import Codec, load_codec, use_exact_float32
+from server.files import sha256_of, write_json
 from server.frames import TokenLayout, read_layout
 from server.packed import plain_folder
 from speech_assets.errors import ConfigError
 from speech_assets.voice.codes import CODEBOOK_SIZE, levels_from_slots
-from speech_assets.voice.files import sha256_of, write_json
 from speech_assets.voice.held_out import RESYNTHESISED_IDS, SPOKEN_IDS
 from speech_assets.voice.llama import LlamaShape, Sampling, SmallLlama, generate
 from speech_assets.voice.options import add_device, chosen_device, pack_folders

@@ -18,6 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from speech_assets.errors import ConfigError, CorpusError
+from speech_assets.quality.sentences import QUALITY_SENTENCES
 from speech_assets.voice import texts_austen, texts_templates, texts_wordnet
 from speech_assets.voice.held_out import SETS, TEXTS, overlaps
 from speech_assets.voice.layout import PHONEMES
@@ -160,12 +161,12 @@ def mixed(sources: Sequence[Source], rng: random.Random) -> Iterator[str]:
 
 
 def held_out_texts(files: Sequence[Path]) -> list[str]:
-    """The project's held-out sentences and those of `files`, one a line.
+    """The project's held-out sentences, those that quality is judged by, and those of `files`.
 
     Raises:
         ConfigError: a file cannot be read.
     """
-    held = list(TEXTS)
+    held = [*TEXTS, *(sentence.text for sentence in QUALITY_SENTENCES)]
     for path in files:
         try:
             held += [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]

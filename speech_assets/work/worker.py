@@ -127,6 +127,17 @@ def argument_parser(name: str, description: str) -> argparse.ArgumentParser:
     return parser
 
 
+def at_least(least: int) -> Callable[[str], int]:
+    """A type of arguments: a whole number, `least` or more."""
+
+    def number(text: str) -> int:
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text} is less than {least}")
+        return int(text)
+
+    return number
+
+
 def run(
     work: Callable[[argparse.Namespace, Reporter], None],
     parser: argparse.ArgumentParser,
@@ -175,7 +186,8 @@ def _attempt(
         retryable = bool(getattr(error, "retryable", False))
         reporter.close()
         print(f"error: {error}", file=sys.stderr)
-        reporter.result("error", message=str(error), retryable=retryable)
+        skips = bool(getattr(error, "skips", False))
+        reporter.result("error", message=str(error), retryable=retryable, skips=skips)
         return EXIT_RETRYABLE if retryable else EXIT_FINAL
     except KeyboardInterrupt as error:
         reporter.close()

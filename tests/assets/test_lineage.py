@@ -74,6 +74,12 @@ def test_the_graph_has_the_shape_that_the_design_gives(
         "base_codec": [],
         "codec_checkpoints": ["base_codec"],
         "samples": ["fidelity"],
+        "wer": ["samples"],
+        "report": [
+            *("ab", "codec_checkpoints", "dataset_card", "decode_speed", "fidelity", "ladder"),
+            *("load_tests", "wer"),
+        ],
+        "ab": ["codec_checkpoints", "fidelity"],
         "load_tests": ["fidelity"],
         "ladder": [],
     }

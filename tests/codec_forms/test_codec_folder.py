@@ -18,7 +18,8 @@ from resources.errors import StoreError
 from resources.store import Store
 from server.codec import Codec, load_codec
 from server.errors import WeightsError
-from speech_assets.codec_forms.record import Parent, find_whole, sha256_of
+from server.files import sha256_of
+from speech_assets.codec_forms.record import Parent, find_whole
 from speech_assets.errors import ConfigError
 from speech_assets.work.codec_folder import make_form
 

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from resources.store import Store
 from server.errors import ConfigurationError, WeightsError
 from server.presets import VARIABLE, load_preset
 from server.weights import fingerprint
 from speech_assets.errors import ConfigError
-from speech_assets.quantize.base_model import (
-    KEY,
-    base_preset,
-    find_base_model,
-    read_base_model,
-    write_base_model,
-)
+from speech_assets.quantize.base_model import base_preset, find_base_model
 
 VOICE = Path(__file__).parents[2] / "server" / "embedded" / "voice"
 
@@ -89,15 +81,3 @@ def test_a_base_model_that_is_damaged_or_of_another_layout_is_refused(
     path.write_bytes(change(path.read_bytes()))  # pyright: ignore[reportCallIssue]
     with pytest.raises(WeightsError, match=message):
         find_base_model(load_preset("tuned"))
-
-
-def test_what_was_found_is_kept_and_read_again(presets: Path, tmp_path: Path) -> None:
-    store = Store(str(tmp_path / "store"))
-    with pytest.raises(ConfigError, match=r"base_model\.json is missing; materialize base_model"):
-        read_base_model(store)
-    found = find_base_model(load_preset("tuned-w4"))
-    write_base_model(store, found)
-    assert read_base_model(store) == found
-    store.write_json(KEY, {**json.loads(store.read_bytes(KEY)), "schema_version": 99})
-    with pytest.raises(ConfigError, match="another version"):
-        read_base_model(store)

@@ -16,13 +16,14 @@ from small_voice import write_small_voice
 from resources.store import Store
 from server.frames import ORPHEUS, read_layout
 from server.text import TextEncoder
+from speech_assets.errors import ConfigError
 from speech_assets.quantize.calibration import (
     CALIBRATION_KEY,
     HELD_OUT_KEY,
     RECORD_KEY,
     CalibrationError,
-    GenerationRow,
     SharedSentence,
+    SpokenText,
     check_apart,
     check_base,
     check_files,
@@ -30,17 +31,17 @@ from speech_assets.quantize.calibration import (
     read_generations,
     read_record,
     shared_sentences,
-    spread,
     text_sets,
 )
 from speech_assets.quantize.calibration_texts import CALIBRATION_TEXTS, HELD_OUT_TEXTS
+from speech_assets.spread import spread
 from speech_assets.work.calibration import _part_prefix
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 ROOT = Path(__file__).parent.parent.parent
-ROW = GenerationRow(
+ROW = SpokenText(
     id="calibration-003",
     text="Déjà vu\u2028twice.",
     voice="heart",
@@ -50,6 +51,14 @@ ROW = GenerationRow(
     token_ids=(64, 64 + 4_096),
     finish_reason="stop",
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Locks of devices apart, so that no other work holds the one of this machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("locks")))
+        yield
 
 
 def calibrate(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -150,7 +159,7 @@ def test_few_are_spread_over_all(count: int, of: int, places: list[int]) -> None
 
 @pytest.mark.parametrize("count", [0, -1, 97])
 def test_more_than_there_are_cannot_be_had(count: int) -> None:
-    with pytest.raises(CalibrationError, match=f"{count} are asked for, of 96"):
+    with pytest.raises(ConfigError, match=f"{count} are asked for, of 96"):
         spread(count, 96)
 
 

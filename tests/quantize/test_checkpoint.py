@@ -23,9 +23,10 @@ from small_voice import write_layout, write_small_voice
 
 from resources.store import Store
 from server.checkpoint import open_checkpoint
-from server.checks import read_checks, weights_sha256
+from server.checks import Check, read_checks, weights_sha256
 from server.engine import EngineSettings
 from server.errors import ConfigurationError, WeightsError
+from server.presets import load_preset, served_as
 from server.text import TextEncoder
 from speech_assets.errors import ConfigError
 from speech_assets.quantize import checkpoint as quantize_checkpoint
@@ -34,7 +35,7 @@ from speech_assets.quantize.calibration import (
     HELD_OUT_KEY,
     RECORD_KEY,
     CalibrationRecord,
-    GenerationRow,
+    SpokenText,
     pack_generations,
 )
 from speech_assets.quantize.checkpoint import (
@@ -69,7 +70,13 @@ class Made:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "SPEECH_PRESETS": str(self.presets), "OMP_NUM_THREADS": "1"}
+        return {
+            **os.environ,
+            "SPEECH_PRESETS": str(self.presets),
+            "OMP_NUM_THREADS": "1",
+            # For locks of devices apart: no other work holds the one of this machine.
+            "TMPDIR": str(self.presets.parent),
+        }
 
     def start(self, preset: str, *options: str) -> subprocess.Popen[str]:
         words = ["-m", "speech_assets.work.checkpoint", "--preset", preset, *options]
@@ -91,6 +98,12 @@ class Made:
     def folder(self, preset: str) -> Path:
         return self.store / "checkpoints" / preset
 
+    def checks(self, preset: str, weights: Path) -> dict[str, Check]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SPEECH_PRESETS", str(self.presets))
+            served = served_as(load_preset(preset), weights_sha256(weights))
+        return read_checks(self.folder(preset) / "checks.json", served)
+
 
 def write_presets(path: Path, base: Path = VOICE, **recipes: str) -> None:
     """A file of one preset a recipe, whose store has its checkpoint."""
@@ -103,7 +116,7 @@ def write_presets(path: Path, base: Path = VOICE, **recipes: str) -> None:
     path.write_text("\n".join(rows))
 
 
-def write_calibration(store: Path, rows: list[GenerationRow], base_sha256: str) -> None:
+def write_calibration(store: Path, rows: list[SpokenText], base_sha256: str) -> None:
     place = Store(str(store))
     sha256: dict[str, str] = {}
     for key in (CALIBRATION_KEY, HELD_OUT_KEY):
@@ -142,7 +155,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     generations = generate(base, settings, prompts)
     torch.set_num_threads = set_threads  # vLLM makes it do nothing.
     rows = [
-        GenerationRow(
+        SpokenText(
             f"{n}", text, "heart", 0, {}, tuple(one.prompt_ids), tuple(one.token_ids), "length"
         )
         for n, (text, one) in enumerate(zip(TEXTS, generations, strict=True))
@@ -155,6 +168,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         eight='scheme = "fp8"',
         killed='scheme = "fp8"',
     )
+    with (folder / "presets.toml").open("a") as file:
+        head = f'codec = "{CODEC}"\nmax_streams = 8\nmax_model_len = 1024\n'
+        file.write(f'[presets.wide]\nmodel = "store:four"\ncpu_dtype = "bfloat16"\n{head}')
+        file.write('head = "full"\n')
     return Made(folder / "store", folder / "presets.toml", base_sha256, generations)
 
 
@@ -179,7 +196,8 @@ def test_a_checkpoint_is_whole_recorded_and_passes_its_check_in_vllm(
     expected = {"config.json", "layout.json", "model.safetensors", "checkpoint.json", "checks.json"}
     assert names == expected
     record = json.loads((four / "checkpoint.json").read_text())
-    assert record["parent"] == {"location": str(VOICE), "weights_sha256": made.base_sha256}
+    parent = {"location": str(VOICE), "commit": None, "weights_sha256": made.base_sha256}
+    assert record["parent"] == parent
     assert record["recipe"] == {"scheme": "w4a16", "base": str(VOICE), "group_size": 128}
     assert record["weights_sha256"] == weights_sha256(four)
     assert record["weights_bytes"] == (four / "model.safetensors").stat().st_size
@@ -187,7 +205,7 @@ def test_a_checkpoint_is_whole_recorded_and_passes_its_check_in_vllm(
     # 28,800 or 28,673 rows of 384 numbers of 2 bytes.
     steps = record["bytes_per_step"]
     assert steps["full"] - steps["audio"] == 127 * 384 * 2
-    check = read_checks(four / "checks.json", four)[CHECK]
+    check = made.checks("four", four)[CHECK]
     assert check.passed
     assert check.value <= check.limit
     assert open_checkpoint(four).tied_head
@@ -199,6 +217,33 @@ def test_a_second_run_makes_nothing_anew(made: Made, four: Path) -> None:
     assert code == 0, said
     assert "the checkpoint is there" in said
     assert {path.name: path.stat().st_mtime_ns for path in four.iterdir()} == before
+
+
+def test_a_damaged_file_of_checks_is_made_anew_by_the_command(made: Made, four: Path) -> None:
+    (four / "checks.json").write_text("{")
+    code, said = made.run("four")
+    assert code == 0, said
+    assert "the checkpoint is there" in said
+    assert made.checks("four", four)[CHECK].passed
+
+
+def test_what_serves_anothers_weights_has_a_record_and_checks_of_its_own(
+    made: Made, four: Path
+) -> None:
+    code, said = made.run("wide")
+    assert code == 0, said
+    names = sorted(path.name for path in made.folder("wide").iterdir())
+    assert names == ["checkpoint.json", "checks.json"]
+    assert made.checks("wide", four)[CHECK].passed
+    record, of_four = (
+        json.loads((folder / "checkpoint.json").read_text())
+        for folder in (made.folder("wide"), four)
+    )
+    assert record == {**of_four, "preset": "wide"}
+    # Its own head is another setting: the check of the one does not let the other be served.
+    assert made.checks("four", four)[CHECK].passed
+    shutil.copy(four / "checks.json", made.folder("wide") / "checks.json")
+    assert made.checks("wide", four) == {}
 
 
 def test_the_check_passes_for_the_weights_that_ran_and_fails_for_others(
@@ -231,7 +276,9 @@ def test_fp8_needs_no_data_and_what_is_made_is_looked_at(
     target.mkdir()
     (target / "config.json").write_text("old")
     record = make_checkpoint(source, target, [], environment, device="cpu", say=print)
-    assert made_already(source, target / "checkpoint.json", target) == record
+    path, sha256 = target / "checkpoint.json", weights_sha256(target)
+    assert record["weights_sha256"] == sha256
+    assert made_already(source, path, target, sha256) == record
     assert [path.name for path in tmp_path.iterdir() if path.name != ".eight.lock"] == ["eight"]
     weights = load_file(target / "model.safetensors")
     name = "model.layers.3.mlp.up_proj.weight"
@@ -241,16 +288,28 @@ def test_fp8_needs_no_data_and_what_is_made_is_looked_at(
     # e4m3 has 3 bits after the leading one: half a step is a sixteenth of the value at most.
     assert float((error.abs() - original.abs() / 16).max()) < 1e-3
 
-    assert (
-        made_already(replace(source, base_sha256="other"), target / "checkpoint.json", target)
-        is None
-    )
-    assert (
-        made_already(replace(source, lock_sha256="x"), target / "checkpoint.json", target) is None
-    )
+    # Where the base lies, and by what name, changes no weight, nor do groups where there are none.
+    moved = replace(source, location="elsewhere", preset="renamed", commit="c")
+    recipe = replace(source.recipe, base="elsewhere", max_mean_kl_nats=1.0, group_size=64)
+    assert made_already(replace(moved, recipe=recipe), path, target, sha256) == record
+    in_groups = replace(source.recipe, scheme="w4a16")
+    for other in (
+        replace(source, base_sha256="other"),
+        replace(source, lock_sha256="x"),
+        replace(source, calibration_sha256="x"),
+        replace(source, recipe=replace(source.recipe, scheme="fp8_weight_only")),
+        replace(source, recipe=in_groups),
+    ):
+        assert made_already(other, path, target, sha256) is None
+    assert made_already(source, path, target, "0" * 64) is None
+    text = path.read_text()
+    for damage in ("{", "[]", '{"recipe": 3}', text.replace('"parent"', '"parents"')):
+        path.write_text(damage)
+        assert made_already(source, path, target, sha256) is None
+    path.write_text(text)
     damaged = {**weights, f"{name}_scale": weights[f"{name}_scale"] * float("nan")}
     save_file(damaged, target / "model.safetensors")
-    assert made_already(source, target / "checkpoint.json", target) is None
+    assert made_already(source, path, target, weights_sha256(target)) is None
     with pytest.raises(QuantizeError, match=r"up_proj.weight_scale is not finite"):
         check_made(source, target)
     del damaged[f"{name}_scale"]
@@ -285,6 +344,7 @@ def test_a_quantizer_that_is_killed_leaves_no_checkpoint_and_the_next_run_makes_
     _, said = process.communicate(timeout=MAKE_LIMIT_S)
     assert process.returncode == 2
     assert "error: the quantizer was ended by signal 9" in said
+    assert "with more memory free" in said
     assert not made.folder("killed").exists()
     assert not (made.store / "checkpoints" / ".killed.part").exists()
 
@@ -314,6 +374,20 @@ def test_an_exchange_that_was_cut_off_is_undone(
     with pytest.raises(QuantizeError, match="ended with code 1: it said nothing"):
         make_checkpoint(source, tmp_path / "eight", [], nothing, device="cpu", say=print)
     assert (tmp_path / "eight" / "config.json").read_text() == "whole"
+
+
+def test_what_a_quantizer_said_before_it_failed_is_kept_and_named(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, log = source_of(made, monkeypatch), tmp_path / ".eight.log"
+    script = tmp_path / "python"
+    script.write_text("#!/bin/sh\necho first >&2\necho last words >&2\nexit 7\n")
+    script.chmod(0o755)
+    failing = QuantizeEnvironment(script, "cpu", "", 0)
+    with pytest.raises(QuantizeError, match=r"code 7: last words; .*/\.eight\.log; run again$"):
+        make_checkpoint(source, tmp_path / "eight", [], failing, device="cpu", say=print)
+    assert log.read_text() == "first\nlast words\n"
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".eight.lock", ".eight.log", "python"]
 
 
 def test_no_space_is_one_line_before_anything_runs(
@@ -354,6 +428,25 @@ def test_a_base_or_recipe_that_cannot_work_is_one_line(
     (base / "model.safetensors").write_bytes(weights[:-1_000])
     with pytest.raises(WeightsError, match="cut short or damaged"):
         plan_checkpoint("small")
+
+
+def test_a_base_of_the_hub_is_known_by_its_commit_and_a_branch_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    found = write_small_voice(tmp_path / "snapshots" / commit)  # As the hub's cache has it.
+    monkeypatch.setattr("speech_assets.work.checkpoint.local_folder", lambda *_: found)
+    presets = tmp_path / "presets.toml"
+    monkeypatch.setenv("SPEECH_PRESETS", str(presets))
+    recipe = 'scheme = "w4a16", group_size = 32'
+    for revision, warned in (("main", True), (commit, False)):
+        text = f'[presets.hub]\nmodel = "store"\ncodec = "{CODEC}"\n'
+        presets.write_text(f'{text}checkpoint = {{ {recipe}, base = "owner/voice@{revision}" }}\n')
+        plan = plan_checkpoint("hub")
+        assert (plan.commit, plan.location) == (commit, f"owner/voice@{revision}")
+        assert (plan.warning is not None and f"write @{commit}" in plan.warning) == warned
+        source = Source("hub", plan.recipe, plan.location, plan.base, "", None, None, plan.commit)
+        assert source.as_json()["parent"]["commit"] == commit
 
 
 def test_what_the_store_lacks_is_one_line_of_the_command(made: Made, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from speech_assets.quantize.schemes import (
     check_fits,
     check_runs,
     config_faults,
+    has_fp8_cache,
     quantization_config,
     tied_head,
 )
@@ -26,6 +27,7 @@ EMBEDDED = LlamaShape(28_800, 384, 1_024, 6, 6, 3, 64)
 T4 = DeviceFacts("cuda", "Tesla T4", (7, 5))
 H200 = DeviceFacts("cuda", "NVIDIA H200", (9, 0))
 CPU = DeviceFacts("cpu")
+OLD_CPU = DeviceFacts("cpu", avx512=False)
 
 
 @pytest.mark.parametrize(
@@ -109,6 +111,7 @@ def test_a_group_that_does_not_divide_is_refused_with_those_that_do() -> None:
         ("fp8", T4, {}, r"needs a GPU of compute capability 8.9 or more, and Tesla T4 has 7.5"),
         ("w4a16", T4, {"kv_cache_dtype": "fp8"}, "w4a16 with a cache of fp8: needs a GPU"),
         ("fp8_weight_only", CPU, {}, "no kernel for it on a CPU"),
+        ("bf16", OLD_CPU, {"kv_cache_dtype": "fp8"}, "on a CPU need AVX-512, which this one lacks"),
         ("w4a16", CPU, {}, 'float32; give the preset cpu_dtype = "bfloat16"'),
     ],
 )
@@ -119,11 +122,22 @@ def test_what_a_device_cannot_run_is_one_line(
         check_runs(Recipe(scheme), device, dtype="float32", vllm_args=args)
 
 
+def test_a_cache_of_8_bits_is_known_by_its_name() -> None:
+    assert [has_fp8_cache({"kv_cache_dtype": name}, what="p") for name in ("fp8", "fp8_e4m3")] == [
+        *(True, True),
+    ]
+    assert not has_fp8_cache({}, what="p")
+    assert not has_fp8_cache({"kv_cache_dtype": "bfloat16"}, what="p")
+    with pytest.raises(ConfigError, match="preset p: kv_cache_dtype 'fp8_e5m2' cannot be compared"):
+        has_fp8_cache({"kv_cache_dtype": "fp8_e5m2"}, what="preset p")
+
+
 def test_what_a_device_runs_passes() -> None:
     for scheme in get_args(Scheme):
         check_runs(Recipe(scheme), H200, dtype="bfloat16", vllm_args={"kv_cache_dtype": "fp8"})
     for scheme in ("bf16", "fp8", "w4a16", "w4a16_lmhead"):
         check_runs(Recipe(scheme), CPU, dtype="bfloat16", vllm_args={"kv_cache_dtype": "fp8"})
     check_runs(Recipe("w4a16"), T4, dtype="float16")
+    check_runs(Recipe("fp8"), OLD_CPU, dtype="float32")
     with pytest.raises(UnsupportedError, match="no group_size 96; give one of 32, 64, 128"):
         check_runs(Recipe("w4a16", group_size=96), H200, dtype="bfloat16")

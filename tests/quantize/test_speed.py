@@ -6,21 +6,28 @@ import os
 import re
 import sys
 import threading
+import time
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from server.engine import Sampling
-from speech_assets.quantize.bandwidth import best, read_bandwidth, sizes_for
-from speech_assets.quantize.kernels import busy_us, family, profile_rows
+from speech_assets.quantize.bandwidth import Read, best, read_bandwidth, sizes_for
+from speech_assets.quantize.kernel_families import FAMILIES, family
+from speech_assets.quantize.kernels import busy_us, profile_rows
 from speech_assets.quantize.quiet import Quiet, Watch, cpu_s, identity, stream_faults
 from speech_assets.quantize.speed import Measured, Run, clock_share, faults, figures, rows
-from speech_assets.quantize.speed_tables import decision, precision_table, reference_of
+from speech_assets.quantize.speed_tables import (
+    decision,
+    fidelity_of,
+    kernel_table,
+    precision_table,
+    reference_of,
+    standing,
+)
 from speech_assets.quantize.stepping import Speech, SpeechEndsError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MIB = 1 << 20
 RUN = Run(
@@ -33,14 +40,15 @@ RUN = Run(
     timed_s=0.0707,
     plain_s=0.0700,
 )
-QUIET = Quiet(wall_s=1.0, others=0.0, foreign=0.0, starter=0.0, sole_thread=True)
+QUIET = Quiet(wall_s=1.0, others_cores=0.0, foreign_cores=0.0, starter_cores=0.0, sole_thread=True)
 MEASURED = Measured(
     runs=[RUN, replace(RUN, seed=2, intervals_ms=(5.0, 5.0, 5.0, 5.0), first_token_ms=(20.0,))],
     quiet=QUIET,
-    start_s=3.0,
+    starts_s=[3.0, 7.0, 4.0],
     bytes_per_step=50_000_000,
     bandwidth_gb_per_s=25.0,
     weights_bytes=1 << 29,
+    memory_bytes=[1 << 28, 3 << 28, 1 << 29],
     peak_memory_bytes=1 << 30,
 )
 
@@ -59,6 +67,9 @@ def test_figures_are_those_worked_out_by_hand() -> None:
     assert found["harness_overhead_share"].value == pytest.approx(0.01)
     assert found["clock_overhead_share"].value == pytest.approx(0.01)
     assert found["peak_memory_gib"].value == 1.0
+    start, memory = found["start_s"], found["memory_gib_p50"]
+    assert (start.value, start.n, start.ci_low, start.ci_high) == (4.0, 3, 3.0, 7.0)
+    assert (memory.value, memory.n, memory.ci_low, memory.ci_high) == (0.5, 3, 0.25, 0.75)
     assert found["weights_gib"].value == 0.5
     assert "device_memory_gib" not in found
 
@@ -95,9 +106,9 @@ def test_a_quiet_measurement_has_no_fault() -> None:
     ("quiet", "run", "said"),
     [
         ({"stream_faults": ("stderr is redirected",)}, {}, "stderr is redirected"),
-        ({"foreign": 0.4, "foreign_threads": ("log",)}, {}, r"\(log\) took 40.0% of a core"),
-        ({"starter": 0.4}, {}, "starting process took 40.0%"),
-        ({"others": 0.4}, {}, "other threads of the process took 40.0%"),
+        ({"foreign_cores": 0.4, "foreign_threads": ("log",)}, {}, r"\(log\) took 40.0% of a core"),
+        ({"starter_cores": 0.4}, {}, "starting process took 40.0%"),
+        ({"others_cores": 0.4}, {}, "other threads of the process took 40.0%"),
         ({}, {"outside_s": 0.07, "inside_s": 0.07}, "50.0% of the time passed outside steps"),
         ({}, {"timed_s": 0.077}, "reading the clock cost 10.0% or more"),
     ],
@@ -115,7 +126,7 @@ def test_what_disturbs_the_measured_process_is_named(
 
 
 def test_threads_of_a_parallel_engine_and_one_slow_run_are_no_fault() -> None:
-    parallel = replace(QUIET, others=1.9, sole_thread=False, starter=None)
+    parallel = replace(QUIET, others_cores=1.9, sole_thread=False, starter_cores=None)
     chance = [*[replace(RUN, timed_s=0.14)] * 3, RUN]
     assert faults(replace(MEASURED, quiet=parallel, runs=chance)) == []
     assert faults(replace(MEASURED, runs=[replace(RUN, timed_s=0.14)] * 3)) == []  # Too few.
@@ -150,14 +161,45 @@ def test_a_thread_that_the_engine_did_not_start_is_seen_with_its_time() -> None:
     finally:
         stop.set()
         reader.join()
-    quiet = watch.quiet(sole_thread=True, stream_faults=[])
+    quiet = watch.quiet(sole_thread=True, faults_at_start=[])
     assert quiet.foreign_threads == ("log-reader",)
-    assert quiet.foreign > 0
-    assert quiet.others > 0
+    assert quiet.foreign_cores > 0
+    assert quiet.others_cores > 0
     engines = Watch(streams, os.getppid(), known | {reader})
     with engines.watching():
         pass
-    assert engines.quiet(sole_thread=True, stream_faults=[]).foreign_threads == ()
+    assert engines.quiet(sole_thread=True, faults_at_start=[]).foreign_threads == ()
+
+
+def _burn(seconds: float) -> None:
+    """Take that much CPU time of this thread."""
+    until_s = time.thread_time() + seconds
+    while time.thread_time() < until_s:
+        sum(range(1_000))
+
+
+def test_a_thread_that_ends_during_a_run_is_seen_with_its_time() -> None:
+    go = threading.Event()
+
+    def read_log() -> None:
+        go.wait()
+        _burn(0.2)
+
+    before = threading.Thread(target=read_log, name="was-there")
+    watch = Watch([identity(1), identity(2)], os.getppid(), set(threading.enumerate()))
+    before.start()
+    within = threading.Thread(target=_burn, args=(0.2,), name="came-and-went")
+    with watch.watching():
+        go.set()
+        within.start()
+        for thread in (before, within):
+            thread.join()
+            while Path(f"/proc/self/task/{thread.native_id}").exists():
+                pass  # Python is done with it a moment before the system is.
+    quiet = watch.quiet(sole_thread=True, faults_at_start=[])
+    assert quiet.foreign_threads == ("was-there",)  # Of the other one its time alone is known.
+    assert quiet.foreign_cores * quiet.wall_s == pytest.approx(0.4, abs=0.1)
+    assert quiet.foreign_cores <= quiet.others_cores
 
 
 def test_a_redirected_and_a_replaced_stream_are_seen(
@@ -212,15 +254,19 @@ def test_a_profile_has_the_share_of_every_part_and_gives_the_head_back() -> None
 
     original = Model.compute_logits
     x = torch.ones(64, 64)
-    found = profile_rows(lambda: Model().compute_logits(torch.softmax(x, -1)), "cpu", [Model])
+    found = profile_rows(
+        lambda: Model().compute_logits(torch.softmax(x.tanh(), -1)), "cpu", [Model]
+    )
     shares = {row["profile"]: row["share"] for row in found}
+    (other,) = [row for row in found if row["profile"] == "other"]
+    assert "aten::tanh" in other["largest"]
     assert min(shares[part] for part in ("matrix products", "sampling", "head", "python")) > 0
     assert sum(share for part, share in shares.items() if part != "head") == pytest.approx(1)
     assert Model.compute_logits is original
 
 
 def test_buffers_are_at_least_what_a_step_reads_and_leave_half_of_the_memory() -> None:
-    assert sizes_for(10 * MIB, (4 * MIB, 64 * MIB), 1 << 40) == [10 * MIB, 64 * MIB]
+    assert sizes_for(10 * MIB, (4 * MIB, 64 * MIB)) == [10 * MIB, 64 * MIB]
     assert sizes_for(100 * MIB, (64 * MIB,), 1 << 40) == [100 * MIB]
     assert sizes_for(100 * MIB, (64 * MIB,), 40 * MIB) == [20 * MIB]
 
@@ -229,7 +275,13 @@ def test_bandwidth_is_of_real_reads_of_each_size() -> None:
     reads = read_bandwidth("cpu", 100 * MIB)
     assert {read.size_bytes for read in reads} == {100 * MIB, 256 * MIB}
     assert {read.operation for read in reads} == {"sum", "dot"}
-    assert best(reads) == max(read.gb_per_s for read in reads) > 0
+    assert min(read.gb_per_s for read in reads) > 0
+    rates = [Read(MIB, "sum", 3.0), Read(MIB, "dot", 9.0), Read(2 * MIB, "sum", 4.0)]
+    assert best(rates) == 9.0
+
+
+SETTINGS = {"max_streams": 16, "dtype": "bfloat16", "vllm": {}}
+PRESETS = {name: SETTINGS for name in ("bf16", "fp8", "w4", "lm", "x", "embedded-bf16")}
 
 
 def _result(name: str, scheme: str, rate: float, size: int, **changes: Any) -> dict[str, Any]:
@@ -240,17 +292,35 @@ def _result(name: str, scheme: str, rate: float, size: int, **changes: Any) -> d
         "reduced": False,
         "started_at": "2026-11-30T00:00:00Z",
         "device": {"name": "chip"},
+        "rows": [],
         "figures": {key: asdict(value) for key, value in found.items()},
         "config": {
             "preset": name,
             "scheme": scheme,
             "weights": "random",
             "shape": "orpheus-3b",
+            "settings": SETTINGS,
             "engine": {"head": "audio"},
-            "measurement": {"streams": 1},
+            "measurement": {"streams": 1, "profile_steps": 10},
             **changes,
         },
     }
+
+
+def _fidelity(name: str, kl_nats: float, limit_nats: float, device: str = "chip") -> dict[str, Any]:
+    return {
+        "name": name,
+        "device": {"name": device},
+        "figures": {"mean_kl_nats": {"value": kl_nats}},
+        "config": {"limit_nats": limit_nats},
+    }
+
+
+def _cells(text: str, table: str, name: str) -> list[str]:
+    """Cells of the row of `name` in the table that begins with the heading `table`."""
+    (part,) = [part for part in text.split("\n\n") if part.startswith(f"| {table} |")]
+    (row,) = [line for line in part.splitlines() if line.startswith(f"| {name} |")]
+    return [cell.strip() for cell in row.strip("|").split("|")]
 
 
 def test_a_precision_is_judged_by_realtime_then_by_bf16() -> None:
@@ -259,30 +329,92 @@ def test_a_precision_is_judged_by_realtime_then_by_bf16() -> None:
     slow, late = _result("lm", "w4a16_lmhead", 300, 1_000), _result("x", "fp8", 82.0, 3_000)
     other = _result("bf16", "bf16", 900, 6_000, weights="real")
     everything = [fast, other, bf16, equal, slow, late]
-    assert reference_of(fast, everything) is bf16
+    assert reference_of(fast, everything, PRESETS) is bf16
     assert decision(bf16, bf16) == ("yes", "realtime; the others are compared with it")
     assert decision(fast, bf16) == ("yes", "1.50 times bf16's rate, 50% of its bytes")
     assert decision(equal, bf16) == ("for memory", "1.01 times bf16's rate, 25% of its bytes")
     assert decision(slow, bf16)[0] == "no"
     assert decision(late, bf16) == ("no", "82 tokens/s, realtime is 82.03")
     assert decision(fast, None)[0] == "open"
-    strays = {"figures": {"mean_kl_nats": {"value": 0.09}}, "config": {"limit_nats": 0.05}}
+    strays = _fidelity("fp8", 0.09, 0.05)
     assert decision(fast, bf16, strays) == ("no", "strays by 0.09 nats a token, the limit is 0.05")
 
 
-def test_the_table_has_a_row_a_result_and_says_what_it_does_not_say() -> None:
+def test_what_others_are_compared_with_is_the_longest_run_of_a_preset_as_it_is_now() -> None:
+    fast = _result("fp8", "fp8", 600, 3_000)
+    trial = _result("a-trial", "bf16", 900, 6_000)
+    older = _result("bf16", "bf16", 800, 6_000, settings={**SETTINGS, "max_streams": 8})
+    kv = _result("x", "bf16", 700, 6_000, settings={**SETTINGS, "vllm": {"kv_cache_dtype": "fp8"}})
+    short, long = _result("bf16", "bf16", 300, 6_000), _result("bf16", "bf16", 400, 6_000)
+    long["figures"]["tokens_per_s"]["n"] = 2_100
+    presets = {**PRESETS, "x": kv["config"]["settings"]}
+    assert reference_of(fast, [trial, older, kv, short, long], presets) is long
+    assert reference_of(fast, [trial, older, kv], presets) is None
+    assert [standing(one, presets) for one in (trial, older, kv)] == ["trial", "older settings", ""]
+
+
+def test_fidelity_is_of_the_same_preset_and_device_and_of_real_weights() -> None:
+    of_chip, of_other = _fidelity("w4", 0.03, 0.05), _fidelity("w4", 0.01, 0.05, "other chip")
+    real = _result("w4", "w4a16", 404, 1_500, weights="real", shape="")
+    assert fidelity_of(real, [of_other, of_chip]) is of_chip
+    assert fidelity_of(real, [of_other]) is None
+    assert fidelity_of(_result("w4", "w4a16", 404, 1_500), [of_chip]) is None  # Random ones.
+
+
+def test_the_tables_have_a_row_a_result_and_say_what_they_do_not_say() -> None:
+    real = {"weights": "real", "shape": ""}
     text = precision_table(
-        [_result("w4", "w4a16", 404, 1_500_000_000), _result("embedded-bf16", "bf16", 400, 10**6)],
-        [{"name": "w4", "figures": {"mean_kl_nats": {"value": 0.03}}, "config": {}}],
+        [
+            _result("w4", "w4a16", 404, 1_500_000_000),
+            _result("embedded-bf16", "bf16", 400, 10**6, **real),
+        ],
+        [_fidelity("embedded-bf16", 0.03, 0.05)],
+        presets=PRESETS,
     )
-    lines = text.splitlines()
-    (row,) = [line for line in lines if line.startswith("| w4 |")]
-    cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells[1:4] == ["w4a16", "chip", "random, orpheus-3b"]
-    assert cells[5] == "404 (404 to 404)"
-    assert cells[7] == "yes"
-    assert cells[9] == "1.500"
-    assert cells[13:16] == ["0.03", "open", "realtime; no bf16 was measured to compare with"]
+    speed = _cells(text, "speed", "w4")
+    assert speed[1:4] == ["w4a16", "chip", "random, orpheus-3b"]
+    assert speed[5] == "404 (404 to 404)"
+    assert speed[7] == "yes"
+    assert _cells(text, "cost", "w4")[3:] == ["1.500", "0.5", "0.5", "1", "4.0 (3.0 to 7.0)"]
+    assert _cells(text, "decision", "w4")[3:] == [
+        "-", "open", "realtime; no bf16 was measured to compare with"
+    ]  # fmt: skip
+    assert _cells(text, "decision", "embedded-bf16")[3:5] == ["0.03", "yes"]
     assert "say nothing about Orpheus 3B" in text
     assert "random ones have the shape" in text
-    assert precision_table([]) == "No result is published yet."
+    assert "trial" not in text
+    assert precision_table([], presets={}) == "No result is published yet."
+
+
+def test_trials_and_older_settings_have_no_decision() -> None:
+    older = _result("fp8", "fp8", 600, 3_000, settings={**SETTINGS, "vllm": {"backend": "x"}})
+    rows = [_result("bf16", "bf16", 400, 6_000), older, _result("mine", "fp8", 600, 3_000)]
+    text = precision_table(rows, presets=PRESETS)
+    assert _cells(text, "decision", "fp8 (older settings)")[3:] == ["-", "-", "older settings"]
+    assert _cells(text, "decision", "mine (trial)")[3:] == ["-", "-", "trial"]
+    assert _cells(text, "decision", "bf16")[4] == "yes"
+    assert "A trial is of a preset" in text
+    assert "measured with others than the preset has now" in text
+
+
+def test_the_kernel_table_has_milliseconds_a_step_and_what_products_alone_allow() -> None:
+    profiled = _result("fp8", "fp8", 600, 3_000)
+    shares = dict.fromkeys([*FAMILIES, "other"], 0.05) | {"matrix products": 0.4, "idle": 0.2}
+    profiled["rows"] = [
+        {"profile": name, "share": share, "ms": 100 * share}
+        for name, share in {**shares, "head": 0.01}.items()
+    ]
+    text = kernel_table([_result("bf16", "bf16", 400, 6_000), profiled])
+    heads, _, row = ([cell.strip() for cell in line.strip("|").split("|")]
+                     for line in text.splitlines())  # fmt: skip
+    cells = dict(zip(heads, row, strict=True))
+    # 10 steps in 100 ms: 4 ms of products a step, so that 250 tokens/s are the most.
+    assert cells["matrix products, ms"] == "4.00"
+    assert (cells["idle or Python, ms"], cells["all, ms"], cells["head, ms"]) == (
+        *("2.00", "10.00", "0.10"),
+    )
+    assert cells["without profiler, ms"] == "1.67"
+    assert cells["tokens/s if products were all"] == "250"
+    profiled["rows"][list(shares).index("other")]["ms"] = 41  # Products of a name not known.
+    assert kernel_table([profiled]).splitlines()[-1].endswith("| - |")
+    assert kernel_table([]) == "No result is published yet."

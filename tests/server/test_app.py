@@ -100,6 +100,8 @@ def test_the_same_seed_gives_the_same_speech_in_every_form(server: SpeechServer)
     assert int(whole.headers["content-length"]) == 44 + len(pcm)
     assert int.from_bytes(whole.content[40:44], "little") == len(pcm)
     assert whole.headers["x-finish-reason"] in ("stop", "length", "silence", "loop")
+    frames = int(whole.headers["x-speech-frames"])
+    assert 0 < len(whole.content) <= frames * 2_048 * 2 + 44
     assert not same(post(server, TEXT, seed=2).content, pcm)
 
 
@@ -291,6 +293,8 @@ def test_metrics_count_what_was_spoken(server: SpeechServer) -> None:
     assert metric(server, "speech_audio_samples_total") == samples + len(audio) // 2
     assert metric(server, "speech_engine_step_seconds_count") > steps
     assert metric(server, "speech_decode_batch_size_count") > 0
+    assert metric(server, "speech_decode_seconds_count") > 0
+    assert metric(server, "speech_decode_seconds_sum") > 0
     assert metric(server, "speech_rtf_count") > 0
     ended = sum(
         metric(server, "speech_requests_total", outcome=outcome, **labels)

@@ -12,6 +12,7 @@ from server.metrics import Metrics, PlaybackClock
 DESIGN = {
     *("speech_ttfa_seconds", "speech_ttfs_seconds", "speech_engine_step_seconds", "speech_rtf"),
     *("speech_active_streams", "speech_queue_depth", "speech_decode_batch_size"),
+    "speech_decode_seconds",
     *("speech_requests", "speech_misaligned_tokens", "speech_underruns"),
 }
 

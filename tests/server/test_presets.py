@@ -8,11 +8,25 @@ from pathlib import Path
 
 import pytest
 
+from server.checks import REQUIRED, Check, require_checks, write_check
 from server.engine import fastest_cpu_dtype, find_device
 from server.errors import ConfigurationError, WeightsError
-from server.presets import Preset, config_sha256, load_preset, load_presets, overridden
+from server.presets import (
+    Preset,
+    config_sha256,
+    load_preset,
+    load_presets,
+    overridden,
+    recipe_of,
+    served_as,
+    weights_owner,
+)
 
 ROW = '[presets.mine]\nmodel = "."\ncodec = "owner/codec@abc"\n'
+CODEC = 'codec = "owner/codec@abc"\n'
+FOUR = f'[presets.four]\nmodel = "store"\n{CODEC}checkpoint = {{ scheme = "w4a16", base = "." }}\n'
+FOUR_KV = f'[presets.mine]\nmodel = "store:four"\n{CODEC}vllm = {{ kv_cache_dtype = "fp8" }}\n'
+RESULTS = Path(__file__).parents[2] / "results" / "fidelity"
 
 
 def load(folder: Path, toml: str | bytes, name: str = "mine") -> Preset:
@@ -165,6 +179,110 @@ def test_a_store_preset_is_looked_for_in_the_store(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "w4a16").mkdir(parents=True)
     folder = preset.model_location(str(tmp_path)).folder
     assert folder == tmp_path / "checkpoints" / "w4a16"
+
+
+def test_who_owns_the_weights_and_what_they_may_stray(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = 'checkpoint = { scheme = "w4a16", max_mean_kl_nats = 0.2 }\n'
+    (tmp_path / "presets.toml").write_text(
+        FOUR + FOUR_KV + FOUR_KV.replace("mine", "loose") + limit
+    )
+    monkeypatch.setenv("SPEECH_PRESETS", str(tmp_path / "presets.toml"))
+    four, mine, loose = (load_preset(name) for name in ("four", "mine", "loose"))
+    assert [weights_owner(preset).name for preset in (four, mine, loose)] == ["four"] * 3
+    assert weights_owner(load_preset("embedded")).name == "embedded-bf16"
+    assert recipe_of(mine) == recipe_of(four) == four.checkpoint
+    assert [recipe_of(preset).limit_nats for preset in (four, mine, loose)] == [0.05, 0.05, 0.2]
+    with pytest.raises(ConfigurationError, match="embedded-upstream has no checkpoint table"):
+        recipe_of(load_preset("embedded-upstream"))
+
+
+STORED = f'[presets.mine]\nmodel = "store:four"\n{CODEC}checkpoint = '
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (STORED + '{ scheme = "fp8" }', "checkpoint.scheme is 'fp8', .* four, where it is 'w4a16'"),
+        (STORED + '{ scheme = "w4a16", group_size = 64 }', "group_size is 64, .* it is 128; say"),
+        (STORED + '{ scheme = "w4a16", base = "b" }', r"checkpoint\.base is '.*/b', .*where it is"),
+        (STORED + '{ scheme = "w4a16", base = "a/b@c" }', "checkpoint.base is 'a/b@c', "),
+        (ROW.replace('"."', '"store:nobody"'), "'nobody' is no preset whose model is 'store'"),
+        (ROW.replace('"."', '"store:embedded"'), "'embedded' is no preset whose .*, four"),
+        (ROW.replace('"."', '"store:bf16"'), "'bf16' is no preset whose model is 'store'"),
+        (FOUR_KV + FOUR_KV.replace("mine", "on").replace(":four", ":mine"), "'mine' is no preset"),
+        (
+            f'[presets.bare]\nmodel = "store"\n{CODEC}' + STORED.replace("four", "bare")
+            + '{ scheme = "fp8" }',
+            "weights are those of preset bare, which has no checkpoint table",
+        ),
+    ],
+)  # fmt: skip
+def test_a_row_of_anothers_checkpoint_that_cannot_be_true_is_refused(
+    tmp_path: Path, row: str, message: str
+) -> None:
+    assert re.search(message, refusal(tmp_path, FOUR + row))
+
+
+@pytest.mark.parametrize("base", ["", ', base = "."', ', base = "../{name}"'])
+def test_a_row_of_anothers_checkpoint_may_say_the_same(tmp_path: Path, base: str) -> None:
+    row = STORED + f'{{ scheme = "w4a16"{base.format(name=tmp_path.name)} }}'
+    assert load(tmp_path, FOUR + row).stored_as == "four"
+
+
+def test_a_users_row_in_place_of_ours_leaves_the_rest_usable(tmp_path: Path) -> None:
+    ours = FOUR.replace("presets.four", "presets.embedded-fp8")
+    assert load(tmp_path, ours + ROW).name == "mine"
+    says = refusal(tmp_path, ours, "embedded-fp8-kv")
+    assert "presets.embedded-fp8-kv.checkpoint.scheme is 'fp8'" in says
+
+
+@pytest.mark.parametrize(
+    ("line", "counts"),
+    [
+        ('dtype = "float16"', True),
+        ('cpu_dtype = "float32"', True),
+        ('head = "full"', True),
+        ('engine = "child"', True),
+        ('vllm = { kv_cache_dtype = "fp8" }', True),
+        ("max_streams = 3", False),
+        ('description = "words"', False),
+    ],
+)
+def test_checks_are_of_the_settings_that_change_what_is_computed(
+    tmp_path: Path, line: str, counts: bool
+) -> None:
+    row = ROW + 'checkpoint = { scheme = "bf16" }\n'
+    before, after = served_as(load(tmp_path, row), "w"), served_as(load(tmp_path, row + line), "w")
+    assert (before.settings_sha256 != after.settings_sha256) == counts
+    assert before.limits == after.limits == {"fidelity": 0.001}
+    assert before.weights_sha256 == "w"
+
+
+def test_a_changed_row_loses_its_checks(tmp_path: Path) -> None:
+    row = ROW + 'checkpoint = { scheme = "bf16" }\n'
+    path = tmp_path / "checkpoints" / "mine" / "checks.json"
+    for name in REQUIRED:
+        limit = 0.001 if name == "fidelity" else 0.01
+        write_check(path, served_as(load(tmp_path, row), "w"), name, Check(True, "", 0.0, limit))
+    require_checks(path, served_as(load(tmp_path, row + "max_streams = 2\n"), "w"), "mine")
+    with pytest.raises(WeightsError, match=r"engine was not made of .*; fidelity was not"):
+        require_checks(path, served_as(load(tmp_path, row + 'head = "full"\n'), "w"), "mine")
+    strict = row.replace('"bf16"', '"bf16", max_mean_kl_nats = 0.0001')
+    with pytest.raises(WeightsError, match=r"\(fidelity was not made of these"):
+        require_checks(path, served_as(load(tmp_path, strict), "w"), "mine")
+
+
+def test_every_limit_of_the_embedded_voice_was_published_with_what_was_measured() -> None:
+    published: dict[str, float] = {}
+    for path in sorted(RESULTS.glob("*/*/*.json")):
+        result = json.loads(path.read_text("utf-8"))
+        published[result["name"]] = result["config"]["limit_nats"]
+    presets = [p for p in load_presets({}).values() if p.device == "auto" and p.checkpoint]
+    limits = {preset.name: recipe_of(preset, {}).limit_nats for preset in presets}
+    del limits["embedded-fp8-weight-only"]  # vLLM has no kernel for it on a CPU.
+    assert {name: published.get(name) for name in limits} == limits
 
 
 def test_a_command_line_overrides_and_is_checked(

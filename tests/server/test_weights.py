@@ -12,10 +12,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
+from server import weights
 from server.errors import ConfigurationError
-from server.weights import WeightsLocation, parse_location
+from server.weights import WeightsLocation, fingerprint, not_pinned, parse_location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,8 +49,12 @@ class Hub(BaseHTTPRequestHandler):
             self._error(403, "GatedRepo", "Access to model gated/model is restricted")
         elif "/owner/model" not in self.path:
             self._error(401, "RepoNotFound", "Repository not found")
-        elif self.path.startswith(f"/api/models/owner/model/revision/{COMMIT}") or (
-            self.path.startswith(f"/api/models/owner/model/tree/{COMMIT}")
+        elif self.path.startswith(
+            (
+                f"/api/models/owner/model/revision/{COMMIT}",
+                f"/api/models/owner/model/tree/{COMMIT}",
+                "/api/models/owner/model/revision/main",
+            )
         ):
             listing = [{"rfilename": name} for name in self.files]
             value: object = {"id": "owner/model", "sha": COMMIT, "siblings": listing}
@@ -100,7 +107,11 @@ def download(
     """What `local_folder` gives or says, in a process of its own: the address is read at import."""
     code = (
         "import sys; from server.weights import *; from server.errors import ServerError\n"
-        "try: print(local_folder(parse_location(sys.argv[1]), CODEC_FILES))\n"
+        "try:\n"
+        "    location = parse_location(sys.argv[1])\n"
+        "    folder = local_folder(location, CODEC_FILES)\n"
+        "    print(folder)\n"
+        "    if warning := not_pinned(location, folder): print(warning, file=sys.stderr)\n"
         "except ServerError as error: print(f'{type(error).__name__}: {error}', file=sys.stderr)"
     )
     environment = {
@@ -132,6 +143,15 @@ def test_a_pinned_repository_is_downloaded_once_and_only_the_files_that_matter(
     assert again == folder
 
 
+def test_a_branch_is_downloaded_with_the_commit_that_it_is_now(hub: str, tmp_path: Path) -> None:
+    folder, said = download("owner/model@main", hub, tmp_path)
+    assert parse_location("owner/model@main").commit(Path(folder)) == COMMIT
+    assert "owner/model@main: 'main' is a branch or tag" in said
+    assert f"it is {COMMIT} now, so write @{COMMIT} in its place" in said
+    _, said = download(f"owner/model@{COMMIT}", hub, tmp_path)
+    assert "branch" not in said
+
+
 def test_gated_access_is_explained_in_one_line(hub: str, tmp_path: Path) -> None:
     _, said = download(f"gated/model@{COMMIT}", hub, tmp_path)
     assert "WeightsError" in said
@@ -157,6 +177,93 @@ def test_without_a_network_the_remedy_is_a_folder(tmp_path: Path) -> None:
 def test_a_folder_is_itself() -> None:
     assert parse_location(str(CODEC)) == WeightsLocation(folder=CODEC)
     assert parse_location("codec", base=CODEC.parent).folder == CODEC
+
+
+def test_what_cannot_move_is_not_warned_of() -> None:
+    assert not_pinned(WeightsLocation(folder=CODEC), CODEC) is None
+    assert WeightsLocation(folder=CODEC).commit(Path(COMMIT)) is None
+    pinned = parse_location(f"owner/model@{COMMIT}")
+    assert not_pinned(pinned, Path("snapshots") / COMMIT) is None
+    short = parse_location("owner/model@0123456")
+    warning = not_pinned(short, Path("elsewhere"))
+    assert warning is not None
+    assert warning.endswith("write a commit in its place")
+
+
+NAMES = ("a.embed", "b.layer", "c.late")
+
+
+@pytest.fixture
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder whose file is far above what is hashed whole: 3 tensors of 100,000 bytes."""
+    monkeypatch.setattr(weights, "_WHOLE_BYTES", 2_000)
+    monkeypatch.setattr(weights, "_BLOCK_BYTES", 500)
+    save_file({n: np.zeros(100_000, np.uint8) for n in NAMES}, tmp_path / "model.safetensors")
+    return tmp_path
+
+
+def flipped(path: Path, place: int, folder: Path) -> str:
+    """Hash of `folder` while the byte at `place` of its file `path` is another one."""
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+    changed = fingerprint(folder)
+    data[place] ^= 1
+    path.write_bytes(data)
+    return changed
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_changed_start_of_any_tensor_changes_the_hash_of_large_weights(
+    large: Path, number: int
+) -> None:
+    path = large / "model.safetensors"
+    before = fingerprint(large)
+    start = path.stat().st_size - (3 - number) * 100_000
+    assert flipped(path, start, large) != before
+    assert flipped(path, start + 499, large) != before
+    assert fingerprint(large) == before
+
+
+def test_a_renamed_tensor_a_changed_header_and_a_changed_end_change_the_hash(large: Path) -> None:
+    path = large / "model.safetensors"
+    before = fingerprint(large)
+    size = path.stat().st_size
+    assert flipped(path, path.read_bytes().index(b"c.late"), large) != before
+    assert flipped(path, size - 1, large) != before
+    path.rename(large / "other.safetensors")
+    assert fingerprint(large) != before
+
+
+def test_other_large_files_are_hashed_at_places_spread_over_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weights, "_WHOLE_BYTES", 2_000)
+    monkeypatch.setattr(weights, "_BLOCK_BYTES", 500)
+    path = tmp_path / "pytorch_model.bin"
+    path.write_bytes(bytes(30_500))
+    before = fingerprint(tmp_path)
+    for place in (0, 499, 10_000, 20_000, 30_000, 30_499):
+        assert flipped(path, place, tmp_path) != before
+    assert flipped(path, 5_000, tmp_path) == before  # Between two: it would take reading it all.
+
+
+def test_of_small_files_every_byte_counts_and_a_damaged_large_one_has_a_hash_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(bytes(1_000))
+    before = fingerprint(tmp_path)
+    whole = hashlib.sha256(b"model.safetensors 1000\n" + bytes(1_000)).hexdigest()
+    assert before == whole
+    assert all(flipped(path, place, tmp_path) != before for place in (0, 501, 999))
+    monkeypatch.setattr(weights, "_WHOLE_BYTES", 100)
+    monkeypatch.setattr(weights, "_BLOCK_BYTES", 50)
+    offsets = [b"[-900, 5]", b'"x"', b"[1e300, 2]", b"{}", b"[]", b"[Infinity, 1]"]
+    for value in offsets:
+        header = b'{"a": {"shape": [1], "data_offsets": ' + value + b"}}"
+        path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(500))
+        assert len(fingerprint(tmp_path)) == 64
 
 
 @pytest.mark.parametrize("text", ["owner/model", "no such folder", "", "owner/model@"])

@@ -166,7 +166,7 @@ def test_a_damaged_expansion_is_made_again(folder: Path, tmp_path: Path, damage:
     assert plain_folder(folder, tmp_path / "cache") == plain
     assert {path.name: path.read_bytes() for path in plain.iterdir()} == wanted
     left = [path.name for path in (tmp_path / "cache").iterdir()]
-    assert sorted(left) == [plain.name, f"{plain.name}.lock"]
+    assert sorted(left) == [f".{plain.name}.lock", plain.name]
 
 
 def test_what_a_killed_process_left_is_removed(folder: Path, tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_a_lock_that_nobody_gives_back_is_said(
     lose(plain)
     monkeypatch.setattr(packed, "LOCK_WAIT_S", 0.0)
     with (
-        FileLock(tmp_path / "cache" / f"{plain.name}.lock"),
+        FileLock(tmp_path / "cache" / f".{plain.name}.lock"),
         pytest.raises(WeightsError, match="no place to expand"),
     ):
         plain_folder(folder, tmp_path / "cache")

@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,17 @@ import pytest
 import torch
 
 from speech_assets.errors import ConfigError
-from speech_assets.work import device
-from speech_assets.work.device import HeldDevice, candidates, hold_device
+from speech_assets.work import device_lock
+from speech_assets.work.device import candidates, device_facts, hold_device
+from speech_assets.work.device_lock import (
+    ORDER,
+    VISIBLE,
+    Gpu,
+    HeldDevice,
+    hold_engine_device,
+    lock_name,
+    visible_gpus,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -35,7 +45,7 @@ with hold_device("cpu", lambda message: print(message, flush=True)) as held:
 def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A temporary folder apart, so that no other work holds the device."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(device.tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "tempdir", None)
     return tmp_path / f"speech-assets-{os.getuid()}"
 
 
@@ -114,6 +124,67 @@ def test_the_cpu_is_taken_where_there_is_no_gpu_unless_one_is_asked_for(
     assert [held.torch_name for held in candidates("auto")] == ["cpu"]
     with pytest.raises(ConfigError, match=r"torch sees no GPU.*device = 'auto'"):
         candidates("cuda")
+
+
+ONE, TWO = Gpu("0", "GPU-aaa", "Chip"), Gpu("1", "GPU-bbb", "Chip")
+
+
+def test_an_engines_process_sees_the_chip_that_it_holds_and_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(device_lock, "_torch_has_cuda", lambda: True)
+    monkeypatch.setattr(device_lock, "list_gpus", lambda: [ONE, TWO])
+    monkeypatch.delenv(VISIBLE, raising=False)
+    with hold_engine_device("auto", pytest.fail) as first:
+        assert (os.environ[VISIBLE], os.environ[ORDER]) == ("0", "PCI_BUS_ID")
+        assert visible_gpus(os.environ, [ONE, TWO]) == [ONE]
+    assert VISIBLE not in os.environ
+    with hold_engine_device("cuda", pytest.fail), monkeypatch.context() as other_process:
+        other_process.delenv(VISIBLE)
+        with hold_engine_device("cuda", pytest.fail) as second:
+            assert (os.environ[VISIBLE], second.lock_name) == ("1", lock_name("bbb"))
+    assert first.lock_name == lock_name("aaa")  # As torch writes a UUID.
+
+
+def test_an_engine_on_a_cpu_holds_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_lock, "list_gpus", lambda: [ONE])
+    with hold_engine_device("cpu", pytest.fail) as held:
+        assert held == HeldDevice("cpu", "CPU", "cpu")
+    monkeypatch.setattr(device_lock, "_torch_has_cuda", lambda: False)  # A GPU, and torch has none.
+    with hold_engine_device("auto", pytest.fail) as held:
+        assert held.torch_name == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (None, ["GPU-aaa", "GPU-bbb"]),
+        ("1,0", ["GPU-bbb", "GPU-aaa"]),
+        ("GPU-b", ["GPU-bbb"]),
+        ("1,-1,0", ["GPU-bbb"]),
+        ("MIG-7", ["MIG-7"]),  # A part of a GPU: taken by its word.
+        ("", []),
+    ],
+)
+def test_visible_chips_are_those_of_cudas_variable(text: str | None, names: list[str]) -> None:
+    environment = {} if text is None else {VISIBLE: text}
+    assert [gpu.uuid for gpu in visible_gpus(environment, [ONE, TWO])] == names
+
+
+def test_gpus_are_listed_by_the_command_that_knows_them(tmp_path: Path) -> None:
+    command = tmp_path / "nvidia-smi"
+    command.write_text("#!/bin/sh\necho '0, GPU-aaa, NVIDIA H200'\necho '1, GPU-bbb, Chip, big'\n")
+    command.chmod(0o755)
+    assert device_lock.list_gpus(str(command)) == [
+        Gpu("0", "GPU-aaa", "NVIDIA H200"), Gpu("1", "GPU-bbb", "Chip, big")
+    ]  # fmt: skip
+    assert device_lock.list_gpus(str(tmp_path / "none")) == []
+
+
+def test_a_cpu_without_avx512_is_known_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    for has in (True, False):
+        monkeypatch.setattr(torch.cpu, "_is_avx512_supported", lambda has=has: has)
+        assert device_facts("cpu").avx512 is has
 
 
 def _pretend_gpus(monkeypatch: pytest.MonkeyPatch, uuids: list[str]) -> None:

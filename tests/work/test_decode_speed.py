@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 from engines import LIVE, opened, prompt
+from lineage_run import wait_for
 from small_voice import write_small_voice
 
 from server.checkpoint import open_checkpoint
 from server.engine import EngineSettings, Sampling
 from speech_assets.quantize.stepping import Speech, pair
 from speech_assets.results.result import read_result
-from speech_assets.work.decode_speed import FULL_RUNS, FULL_STEPS, Options, preset_names
+from speech_assets.work.decode_measurement import FULL_RUNS, FULL_STEPS, Options
+from speech_assets.work.decode_speed import preset_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +52,8 @@ if any({CHILD!r} in word for word in sys.orig_argv):
             while True:
                 for _ in range(1_000):
                     log.readline()
-                time.sleep(0.001)
+                pause.wait(0.001)
+    pause = threading.Event()  # Never set: it looks again a thousand times a second.
     threading.Thread(target=read_log, name="log-reader", daemon=True).start()
     read = time.perf_counter_ns
     def slow_clock():
@@ -60,6 +63,12 @@ if any({CHILD!r} in word for word in sys.orig_argv):
         return read()
     time.perf_counter_ns = slow_clock
 """
+
+
+@pytest.fixture(autouse=True)
+def locks(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Locks of devices apart, so that no other work holds the one of this machine."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("locks")))
 
 
 def measure(
@@ -86,11 +95,11 @@ def injected(code: str, folder: Path) -> dict[str, str]:
 def test_presets_are_measured_in_turn_and_one_that_fails_is_a_row(tmp_path: Path) -> None:
     presets = "embedded-bf16,embedded-fp8-weight-only"  # No CPU kernel runs the latter.
     done = measure("--preset", presets, "--random-weights", "orpheus-tiny", "--out", tmp_path,
-               "--profile", *SHORT)  # fmt: skip
+               "--profile", "--starts", "2", *SHORT)  # fmt: skip
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     good, bad = json.loads((tmp_path / "summary.json").read_text())
-    assert bad["status"] == "failed"
+    assert bad["status"] == "skipped"
     assert "scheme fp8_weight_only: vLLM has no kernel for it on a CPU" in bad["error"]
     assert bad["preset"] == "embedded-fp8-weight-only"
     assert good["weights"] == bad["weights"] == "random weights"
@@ -114,6 +123,10 @@ def test_presets_are_measured_in_turn_and_one_that_fails_is_a_row(tmp_path: Path
     assert {"matrix products", "attention", "head", "python"} <= parts
     found = value["figures"]
     assert found["ms_per_token_p50"]["n"] == 56
+    assert (found["start_s"]["n"], found["memory_gib_p50"]["n"]) == (2, 4)
+    first, second = config["starts_s"]
+    assert {found["start_s"]["ci_low"], found["start_s"]["ci_high"]} == {first, second}
+    assert 0.1 < found["memory_gib_p50"]["ci_low"] <= found["peak_memory_gib"]["value"]
     assert "ms_per_token_p95" in found
     assert "ms_per_token_p99" not in found
     # Two layers of 128 x 128 (q, o), 64 x 128 (k, v), 256 x 128 (gate, up, down) and five norms of
@@ -141,10 +154,9 @@ def test_a_captured_output_makes_the_measurement_invalid(tmp_path: Path) -> None
 
 def test_a_log_reader_and_a_costly_clock_make_the_measurement_invalid(tmp_path: Path) -> None:
     arguments = ["--preset", "embedded-bf16", "--random-weights", "orpheus-tiny"]
-    done = measure(
-        *arguments, "--out", tmp_path, *SHORT, environment=injected(BUSY_READER, tmp_path)
-    )
-    assert done.returncode == 2
+    arguments += ["--allow-invalid", "--out", str(tmp_path)]
+    done = measure(*arguments, *SHORT, environment=injected(BUSY_READER, tmp_path))
+    assert done.returncode == 0, done.stderr  # As it was asked: said, and no failure.
     value = read_result(tmp_path / "embedded-bf16-random-orpheus-tiny.json")
     assert value["status"] == "invalid"
     said = "; ".join(value["config"]["faults"])
@@ -152,7 +164,7 @@ def test_a_log_reader_and_a_costly_clock_make_the_measurement_invalid(tmp_path: 
     assert "other threads of the process took" in said
     assert "reading the clock cost" in said
     assert "redirected" not in said
-    assert "the measurement does not count" in done.stderr.splitlines()[-1]
+    assert "invalid: the measurement does not count" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -197,10 +209,9 @@ def test_a_killed_command_leaves_no_measured_process(tmp_path: Path) -> None:
         stderr=subprocess.DEVNULL,
     )
     starter = psutil.Process(process.pid)
-    children: list[psutil.Process] = []
-    while not children:
-        assert process.poll() is None
-        children = starter.children()
+    wait_for(lambda: bool(starter.children()) or process.poll() is not None, "it has a child")
+    children = starter.children()
+    assert children
     process.send_signal(signal.SIGKILL)
     process.wait()
     gone, alive = psutil.wait_procs(children, timeout=60)

@@ -1,0 +1,147 @@
+"""Locks of devices: one holder at a time, free again however it ends. Nothing here loads torch."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from filelock import FileLock, Timeout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping, Sequence
+
+POLL_S = 0.5
+DeviceChoice = Literal["auto", "cpu", "cuda"]
+VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
+_BUS_ORDER = "PCI_BUS_ID"  # That of nvidia-smi's numbers.
+
+
+@dataclass(frozen=True, slots=True)
+class HeldDevice:
+    """A device that this process holds: torch's name of it, the chip's name, and its lock's.
+
+    torch counts the devices that CUDA_VISIBLE_DEVICES shows, so that one chip is `cuda:0` to one
+    process and `cuda:1` to another; its UUID is the same to both.
+    """
+
+    torch_name: str
+    chip: str
+    lock_name: str
+
+
+CPU = HeldDevice("cpu", "CPU", "cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU: what CUDA_VISIBLE_DEVICES calls it, its UUID ("GPU-..."), and the chip's name."""
+
+    word: str
+    uuid: str
+    name: str
+
+
+@contextlib.contextmanager
+def hold_one_of(devices: Sequence[HeldDevice], say: Callable[[str], None]) -> Generator[HeldDevice]:
+    """One of `devices`, for this process alone; waits while all are held, and says so once.
+
+    The operating system drops the lock when the process ends, also after SIGKILL.
+    """
+    folder = Path(tempfile.gettempdir()) / f"speech-assets-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    said = False
+    while True:
+        for device in devices:
+            lock = FileLock(folder / f"{device.lock_name}.lock")
+            try:
+                lock.acquire(blocking=False)
+            except Timeout:
+                continue
+            try:
+                yield device
+            finally:
+                lock.release()
+            return
+        if not said:
+            names = ", ".join(device.torch_name for device in devices)
+            say(f"waiting for a device: {names} held by other work (locks in {folder})")
+            said = True
+        time.sleep(POLL_S)
+
+
+@contextlib.contextmanager
+def hold_engine_device(choice: DeviceChoice, say: Callable[[str], None]) -> Generator[HeldDevice]:
+    """As `work.device.hold_device`, for a process or its children that open an engine.
+
+    vLLM takes the first GPU that CUDA shows. Where there are several, CUDA_VISIBLE_DEVICES is set
+    to the held one, for this process and those that it starts: before CUDA starts, which reads it
+    then, so that GPUs are those that nvidia-smi lists. Numbers that the variable has already are
+    taken as nvidia-smi's.
+
+    Where nvidia-smi lists none, a GPU that is asked for has one lock: whether it is there, torch
+    says (`find_device`).
+    """
+    gpus = [] if choice == "cpu" or not _torch_has_cuda() else visible_gpus(os.environ, list_gpus())
+    devices = [HeldDevice(f"cuda:{gpu.word}", gpu.name, lock_name(gpu.uuid)) for gpu in gpus]
+    unlisted = HeldDevice("cuda:0", "GPU", "cuda-unlisted") if choice == "cuda" else CPU
+    with hold_one_of(devices or [unlisted], say) as held:
+        if len(devices) < 2:  # The engine takes the right one by itself.
+            yield held
+            return
+        before = {name: os.environ.get(name) for name in (VISIBLE, ORDER)}
+        os.environ |= {VISIBLE: held.torch_name.removeprefix("cuda:"), ORDER: _BUS_ORDER}
+        try:
+            yield held
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+
+
+def lock_name(uuid: str) -> str:
+    """Name of a GPU's lock by its UUID, as nvidia-smi ("GPU-...") or torch (without) writes it."""
+    return f"cuda-{uuid.removeprefix('GPU-')}"
+
+
+def list_gpus(command: str = "nvidia-smi") -> list[Gpu]:
+    """All GPUs, in nvidia-smi's order; none where there is no driver or it does not answer."""
+    query = [command, "--query-gpu=index,uuid,name", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    rows = [line.split(", ", 2) for line in done.stdout.splitlines() if line.count(", ") >= 2]
+    return [Gpu(index, uuid, name.strip()) for index, uuid, name in rows]
+
+
+def visible_gpus(environment: Mapping[str, str], gpus: Sequence[Gpu]) -> list[Gpu]:
+    """Those of `gpus` that CUDA_VISIBLE_DEVICES leaves, by number or UUID, in its order.
+
+    What nvidia-smi does not list so (a part of a GPU, "MIG-...") is taken by its word.
+    """
+    text = environment.get(VISIBLE)
+    if text is None or not gpus:
+        return list(gpus)
+    found: list[Gpu] = []
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        if word == "-1":  # CUDA looks no further.
+            break
+        fitting = [g for g in gpus if word == g.word or g.uuid.startswith(word)]
+        found.append(fitting[0] if fitting else Gpu(word, word, word))
+    return found
+
+
+def _torch_has_cuda() -> bool:
+    try:
+        return not importlib.metadata.version("torch").endswith("+cpu")
+    except importlib.metadata.PackageNotFoundError:
+        return False
