@@ -1,4 +1,4 @@
-"""The one `Definitions`: what the profile in force makes, with its resources and jobs."""
+"""The one `Definitions`: what the profile in force makes, with resources, jobs and automation."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from speech_assets.assets.codec_forms import codec_form_assets
 from speech_assets.assets.corpus import corpus_assets
 from speech_assets.assets.load_tests import load_test_assets
 from speech_assets.assets.quality import quality_assets
+from speech_assets.assets.regressions import regression_checks
 from speech_assets.assets.report import report_assets
 from speech_assets.assets.serving import serving_assets
 from speech_assets.assets.voice import voice_assets
-from speech_assets.automation import checkpoint_jobs, corpus_jobs, serving_jobs
+from speech_assets.automation import automation_schedules, automation_sensors
 from speech_assets.cores import core_count
+from speech_assets.jobs import checkpoint_jobs, corpus_jobs, serving_jobs
 from speech_assets.partitions import corpus_partitions
 from speech_assets.profiles import DEFAULT_STORE, load_profile
 
@@ -43,7 +45,10 @@ def build_definitions() -> dg.Definitions:
             *ab_assets(profile),
             *report_assets(),
         ],
+        asset_checks=regression_checks(profile),
         jobs=[*corpus_jobs(), *checkpoint_jobs(), *serving_jobs()],
+        schedules=automation_schedules(profile),
+        sensors=automation_sensors(profile),
         resources={
             "store": StoreResource(root=os.environ.get("SPEECH_STORE") or DEFAULT_STORE),
             "codec": CodecResource(

@@ -71,6 +71,8 @@ class Profile:
     `load_levels` are the streams at once that a load test of them tries, ascending.
     `asr` is the Whisper that hears its samples: "tiny.en-package", a name of openai-whisper's or a
     `.pt` file (`asr.transcriber.load_transcriber`).
+    `rebenchmark` is how the runs that nobody starts by hand differ from whole ones: of its assets
+    (samples, wer, load_tests) the configuration, `rebenchmark.load_tests = { duration_s = 30 }`.
     `batch_samples` bounds the padded samples of one encoder call (None: what suits the device);
     `compile` and `precision` are for CUDA.
     """
@@ -81,6 +83,7 @@ class Profile:
     presets: tuple[str, ...] = ("embedded-bf16",)
     load_levels: tuple[float, ...] = (1, 2, 3, 4, 6, 8)
     asr: str = "tiny.en-package"
+    rebenchmark: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     device: Literal["auto", "cpu", "cuda"] = "auto"
     batch_samples: int | None = None
     compile: bool = False

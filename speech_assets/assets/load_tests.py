@@ -11,6 +11,7 @@ from pydantic import Field
 from resources.configured import StoreResource, WorkResource
 from speech_assets.assets.failures import ERRORS, failed, result_of
 from speech_assets.assets.result_metadata import result_metadata
+from speech_assets.freshness import MEASURED_LATELY
 from speech_assets.load.charts import charts_of
 from speech_assets.load.levels import LOADS, row_from
 from speech_assets.load.sweep import FULL_LEVEL_S
@@ -60,6 +61,7 @@ def load_test_assets(profile: Profile) -> list[Any]:
         kinds={"benchmark"},
         pool="gpu",
         code_version=LOAD_TESTS_CODE_VERSION,
+        freshness_policy=MEASURED_LATELY,
     )
     def load_tests(
         context: dg.AssetExecutionContext,

@@ -10,6 +10,7 @@ from pydantic import Field
 from resources.configured import StoreResource, WorkResource
 from speech_assets.assets.failures import ERRORS, failed, result_of
 from speech_assets.assets.result_metadata import result_metadata
+from speech_assets.freshness import MEASURED_LATELY
 from speech_assets.profiles import Profile
 from speech_assets.quality.noise import judged
 from speech_assets.quality.tables import kinds_table, misheard_table, wer_table
@@ -37,6 +38,7 @@ def quality_assets(profile: Profile) -> list[Any]:
         kinds={"benchmark"},
         pool="gpu",
         code_version=WER_CODE_VERSION,
+        freshness_policy=MEASURED_LATELY,
         check_specs=[
             dg.AssetCheckSpec(
                 "within_noise",
