@@ -40,6 +40,7 @@ VARIABLES = {
     "SPEECH_THREADS": "threads of a work process",
     "SPEECH_BAR": "1 draws progress bars where standard error is no terminal",
     "SPEECH_STACK": "cpu or gpu, for make setup",
+    "SPEECH_ALERT_URL": "where failure notes are posted to",
     "SPEECH_COMMIT": "the commit that files copied without their checkout are of",
     "SPEECH_TORCH_INDEX": "where make setup finds the CPU build of torch",
 }

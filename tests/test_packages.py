@@ -25,6 +25,7 @@ USED = {
     "zstandard": ("zstandard", "ZstdCompressor"),
     "jiwer": ("jiwer", "process_words"),
     "openai-whisper": ("whisper", "ModelDimensions"),
+    "pandas": ("pandas", "DataFrame"),
 }
 
 
