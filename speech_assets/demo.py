@@ -23,6 +23,7 @@ from speech_assets.corpus.card import CARD_KEY
 from speech_assets.corpus.manifest import manifest_key
 from speech_assets.demo_checkpoints import checkpoint_lines, checkpoint_steps
 from speech_assets.errors import SpeechAssetsError
+from speech_assets.failure_notes import root_message
 from speech_assets.load.levels import level_line, row_from
 from speech_assets.partitions import corpus_partitions
 from speech_assets.profiles import load_profile
@@ -168,7 +169,7 @@ def run_step(defs: dg.Definitions, instance: dg.DagsterInstance, step: Step) -> 
     errors = [event.step_failure_data.error for event in failures]
     if any("InterruptedError" in ((error and error.cls_name) or "") for error in errors):
         raise KeyboardInterrupt
-    return _root_message(failures[-1]) if failures else "see the run's log"
+    return root_message(failures[-1]) if failures else "see the run's log"
 
 
 def summary(
@@ -257,16 +258,6 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         for row in [heads, *rows]
     ]
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
-
-
-def _root_message(event: dg.DagsterEvent) -> str:
-    """The first line that matters of a step's failure: not that retries ran out, but why."""
-    error = event.step_failure_data.error
-    # The asset's own failure names value, place and remedy; what it was raised from does not.
-    while error is not None and error.cls_name != "Failure" and error.cause is not None:
-        error = error.cause
-    message = error.message if error is not None else "see the run's log"
-    return message.strip().removeprefix("dagster._core.definitions.events.Failure: ")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import httpx
 from server.wav import BYTES_PER_SAMPLE, HEADER_BYTES
 from speech_assets.ab.errors import AskError
 from speech_assets.bench.metrics import Metrics, changes
+from speech_assets.quality.samples import whole_answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,14 +79,7 @@ def speak(client: httpx.Client, server: SpeechServer, ask: Ask, where: str) -> A
 
 def _speak(client: httpx.Client, ask: Ask, where: str) -> Answer:
     before = _metrics(client, where)
-    body = {
-        "input": ask.sentence.text,
-        "response_format": "wav",
-        "seed": ask.seed,
-        # Whole, so that a seed gives the same bytes whatever the clock says; with its lead-in.
-        "stream": False,
-        "lead_in": "keep",
-    }
+    body = whole_answer(ask.sentence.text, ask.seed)
     began_s = time.monotonic()
     response = client.post("/v1/audio/speech", json=body)
     wall_ms = (time.monotonic() - began_s) * _MS

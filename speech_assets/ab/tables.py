@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from speech_assets.ab.figures import MEASURES
 from speech_assets.ab.verdict import opening, verdicts
-from speech_assets.results.markdown import table
+from speech_assets.results.markdown import number, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ def comparison_table(value: Mapping[str, Any]) -> str:
             (
                 measure.title,
                 "%" if is_share else "" if measure.unit == "ratio" else measure.unit,
-                *(_number(figure["value"], 100 if is_share else 1) for figure in figures),
+                *(number(figure["value"] * (100 if is_share else 1)) for figure in figures),
                 _interval(figures[2], 100 if is_share else 1),
                 str(figures[2]["n"]),
                 said[measure.name],
@@ -37,7 +37,7 @@ def comparison_table(value: Mapping[str, Any]) -> str:
         )
     if "memory_added_mib" in value["figures"]:
         names = ("memory_mib_a", "memory_mib_b", "memory_added_mib")
-        numbers = [_number(value["figures"][name]["value"]) for name in names]
+        numbers = [number(value["figures"][name]["value"]) for name in names]
         measure = value["config"]["memory_measure"]
         rows.append((measure, "MiB", *numbers, _MISSING, "1", "one observation"))
     return f"{opening(value)}\n\n{_parity(value)}\n\n{table(heads, rows)}"
@@ -87,7 +87,7 @@ def _parity(value: Mapping[str, Any]) -> str:
     figures = value["figures"]
     if "relative_error_db" in figures:
         said += (
-            f" Those of one length differ by {_number(figures['pcm_mean_difference']['value'])} "
+            f" Those of one length differ by {number(figures['pcm_mean_difference']['value'])} "
             f"16-bit steps in the mean and {figures['pcm_max_difference']['value']:.0f} at most, "
             f"{figures['relative_error_db']['value']:.1f} dB."
         )
@@ -134,15 +134,10 @@ def _both(result: Mapping[str, Any], name: str, scale: float = 1) -> str:
 
 def _one(result: Mapping[str, Any], name: str, scale: float = 1) -> str:
     figure = result["figures"].get(name)
-    return _MISSING if figure is None else _number(figure["value"], scale)
-
-
-def _number(value: float, scale: float = 1) -> str:
-    scaled = value * scale
-    return f"{scaled:.0f}" if abs(scaled) >= 100 else f"{scaled:.3g}"
+    return _MISSING if figure is None else number(figure["value"] * scale)
 
 
 def _interval(figure: Mapping[str, Any], scale: float) -> str:
     if figure.get("ci_low") is None:
         return _MISSING
-    return f"{_number(figure['ci_low'], scale)} to {_number(figure['ci_high'], scale)}"
+    return f"{number(figure['ci_low'] * scale)} to {number(figure['ci_high'] * scale)}"

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Literal
 from speech_assets.load.levels import LOADS, LevelRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+
+    from speech_assets.load.levels import Load
 
 # Inches at dots an inch: some 20 kB a PNG, since each travels inside the asset's metadata.
 _SIZE_IN = (6.4, 3.2)
@@ -140,6 +142,17 @@ def levels_csv(rows: Sequence[LevelRow]) -> bytes:
     return text.getvalue().encode()
 
 
+def medians(
+    rows: Iterable[LevelRow], load: Load, value_of: Callable[[LevelRow], float | None]
+) -> tuple[tuple[float, float], ...]:
+    """(level, value) of that load, ascending: the median of the seeds that have the value."""
+    by_level: dict[float, list[float]] = {}
+    for row in rows:
+        if row.load == load and (value := value_of(row)) is not None:
+            by_level.setdefault(row.level, []).append(value)
+    return tuple((level, statistics.median(v)) for level, v in sorted(by_level.items()))
+
+
 def _series(
     rows: Sequence[LevelRow], *lines: tuple[str, Callable[[LevelRow], float | None]]
 ) -> tuple[Series, ...]:
@@ -147,12 +160,7 @@ def _series(
     found: list[Series] = []
     for load in LOADS:
         for name, value_of in lines:
-            by_level: dict[float, list[float]] = {}
-            for row in rows:
-                if row.load == load and (value := value_of(row)) is not None:
-                    by_level.setdefault(row.level, []).append(value)
-            points = tuple((level, statistics.median(v)) for level, v in sorted(by_level.items()))
-            if points:
+            if points := medians(rows, load, value_of):
                 found.append(Series(f"{load}: {name}", points, _DASHES[load]))
     return tuple(found)
 

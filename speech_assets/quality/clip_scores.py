@@ -6,12 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import soxr
 
 from server.frames import SAMPLE_RATE_HZ
 from speech_assets.audio_health import audio_health
 from speech_assets.bench.onset import onset
-from speech_assets.quality.samples import BY_ITSELF, SpokenClip
+from speech_assets.quality.samples import BY_ITSELF, SpokenClip, at_judges_rate
 from speech_assets.quality.word_errors import word_errors
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
     from speech_assets.voice.dnsmos import Quality
 
-JUDGES_RATE_HZ = 16_000
 FASTEST_S_PER_WORD = 0.12
 """500 words a minute, about what the fastest speakers reach: a clip that has less time for each of
 its words cannot have said them."""
@@ -110,8 +108,7 @@ def score_clip(
     `pcm` and `reference`, the base preset's same clip, are int16 (samples,) at 24 kHz; `rate` is
     DNSMOS, or None to leave it out.
     """
-    at_16k = soxr.resample(pcm.astype(np.float32) / 32_768, SAMPLE_RATE_HZ, JUDGES_RATE_HZ)
-    heard = np.clip(at_16k, -1, 1).astype(np.float32)
+    heard = np.clip(at_judges_rate(pcm), -1, 1)
     transcript = ears.transcribe(heard).text.strip() if len(heard) else ""
     errors = word_errors(clip.sentence, transcript)
     start = onset(pcm, SAMPLE_RATE_HZ)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import soundfile
+import soxr
 
 from server.frames import SAMPLE_RATE_HZ
 from speech_assets.errors import ConfigError
@@ -26,6 +27,8 @@ BY_ITSELF = "stop"
 """The finish reason of speech that ended by itself."""
 REFUSED = "refused"
 """The finish reason of a clip that the server answered with an error: it has no file."""
+JUDGES_RATE_HZ = 16_000
+"""What Whisper and DNSMOS take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,3 +122,27 @@ def read_clip(store: Store, clip: SpokenClip) -> NDArray[np.int16]:
     if samples.ndim != 1 or rate_hz != SAMPLE_RATE_HZ:
         raise ConfigError(f"{where} has {rate_hz} Hz, shape {samples.shape}; {remedy}")
     return samples.astype(np.int16, copy=False)
+
+
+def at_judges_rate(pcm: NDArray[np.int16]) -> NDArray[np.float32]:
+    """The clip for who judges it: float32 (samples,) at 16 kHz of int16 (samples,) at 24 kHz.
+
+    Full scale is 1, and between samples speech may go a little beyond.
+    """
+    waveform = pcm.astype(np.float32) / 32_768
+    return np.asarray(soxr.resample(waveform, SAMPLE_RATE_HZ, JUDGES_RATE_HZ), np.float32)
+
+
+def whole_answer(text: str, seed: int) -> dict[str, Any]:
+    """Body of a request for a clip whose bytes a seed decides, whatever the clock says.
+
+    Whole, so that the header has true sizes and the end has its reason; with its lead-in, whose
+    trim depends on the clock.
+    """
+    return {
+        "input": text,
+        "response_format": "wav",
+        "seed": seed,
+        "stream": False,
+        "lead_in": "keep",
+    }

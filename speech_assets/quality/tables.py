@@ -7,7 +7,7 @@ from typing import Any
 
 from speech_assets.quality.noise import points
 from speech_assets.quality.sentences import KINDS
-from speech_assets.results.markdown import table
+from speech_assets.results.markdown import EMBEDDED, table
 
 _HEADS = (
     "preset", "device", "clips", "WER", "WER, whatever the format", "CER",
@@ -19,10 +19,6 @@ _METHOD = (
     "that such a set of clips finds four times in five. DNSMOS judges noise, not naturalness."
 )
 _MISHEARD_SHOWN = 12
-_EMBEDDED = (
-    "Presets called embedded are of the small voice that ships with the project: their figures say "
-    "nothing about Orpheus 3B."
-)
 
 
 def wer_table(results: Sequence[Mapping[str, Any]]) -> str:
@@ -34,7 +30,7 @@ def wer_table(results: Sequence[Mapping[str, Any]]) -> str:
     if not rows:
         return table(_HEADS, rows)
     notes = [_METHOD]
-    notes += [_EMBEDDED] * any(str(r["name"]).startswith("embedded") for r in results)
+    notes += [EMBEDDED] * any(str(r["name"]).startswith("embedded") for r in results)
     return "\n\n".join([table(_HEADS, rows), *notes])
 
 

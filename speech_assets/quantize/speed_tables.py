@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from server.frames import REALTIME_TOKENS_PER_S
 from speech_assets.quantize.kernel_families import FAMILIES, OTHER
-from speech_assets.results.markdown import NONE_YET, number, table
+from speech_assets.results.markdown import EMBEDDED, NONE_YET, number, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,10 +24,6 @@ FASTER = 1.05  # Times bf16's rate from which a precision counts as faster; belo
 _DECIDES = ("dtype", "cpu_dtype", "head", "engine", "max_streams", "max_model_len", "kv_cache_mib",
             "vllm")  # fmt: skip
 """Settings that decide how fast an engine steps."""
-_EMBEDDED = (
-    "Presets called embedded are of the small voice that ships with the project: their figures say "
-    "nothing about Orpheus 3B."
-)
 _RANDOM = "The speed of a step does not depend on what its weights are; random ones have the shape."
 _OLDER = "Rows with older settings were measured with others than the preset has now."
 _TRIAL = "A trial is of a preset that the project does not serve."
@@ -44,7 +40,7 @@ def precision_table(
     if not speeds:
         return NONE_YET
     rows = sorted(speeds, key=_place)
-    notes = [_EMBEDDED] * any(_is_embedded(row) for row in rows)
+    notes = [EMBEDDED] * any(_is_embedded(row) for row in rows)
     notes += [_RANDOM] * any(row["config"]["weights"] == "random" for row in rows)
     notes += [_OLDER] * any(standing(row, presets) == "older settings" for row in rows)
     notes += [_TRIAL] * any(standing(row, presets) == "trial" for row in rows)

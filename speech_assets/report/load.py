@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
 from typing import TYPE_CHECKING
 
+from speech_assets.load.charts import medians
 from speech_assets.load.levels import LOADS, LevelRow, Load, row_from
 from speech_assets.report.cells import MISSING, Cell, figure, number, table
 from speech_assets.report.charts import Chart, Line, charts_with_data
@@ -155,14 +155,9 @@ def _lines(evidence: Evidence, load: Load, names: Sequence[str]) -> tuple[Line, 
     lines: list[Line] = []
     for found in evidence.all_of("load_tests"):
         preset = str(found.value["name"])
+        rows = [row_from(value) for value in found.value["rows"]]
         for name in names:
-            by_level: dict[float, list[float]] = {}
-            for value in found.value["rows"]:
-                row = row_from(value)
-                if row.load == load and (found_value := row.value(name)) is not None:
-                    by_level.setdefault(row.level, []).append(found_value)
-            points = tuple((level, statistics.median(v)) for level, v in sorted(by_level.items()))
-            if points:
+            if points := medians(rows, load, lambda row, name=name: row.value(name)):
                 percentile = name.rpartition("_")[2]
                 label = f"{preset} {percentile}" if len(names) > 1 else preset
                 is_dashed = percentile == "p95"

@@ -8,6 +8,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 NONE_YET = "No result is published yet."
+EMBEDDED = (
+    "Presets called embedded are of the small voice that ships with the project: their figures say "
+    "nothing about Orpheus 3B."
+)
+"""Below every table that has such presets."""
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

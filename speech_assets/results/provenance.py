@@ -68,10 +68,10 @@ def place_of(location: str) -> str:
     return path.name
 
 
-def installed_software() -> dict[str, str]:
-    """Versions of what figures depend on."""
+def installed_software(*others: str) -> dict[str, str]:
+    """Versions of what figures depend on, and of the distributions `others`."""
     versions = {"python": platform.python_version()}
-    for name in _SOFTWARE:
+    for name in (*_SOFTWARE, *others):
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

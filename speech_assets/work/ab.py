@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import soxr
 
 from resources.store import Store
-from server.frames import SAMPLE_RATE_HZ
 from server.presets import load_preset
 from speech_assets.ab.arm import LETTERS, Arm, Letter, codec_change, comparison_name, parse_arm
 from speech_assets.ab.figures import ab_figures
@@ -32,6 +30,7 @@ from speech_assets.ab.verdict import opening, verdicts
 from speech_assets.errors import ConfigError
 from speech_assets.load.levels import parse_seeds
 from speech_assets.profiles import DEFAULT_STORE, load_profile
+from speech_assets.quality.samples import at_judges_rate
 from speech_assets.quality.sentences import QUALITY_SENTENCES
 from speech_assets.results.provenance import device_of, place_of, utc_now
 from speech_assets.results.result import Result, slug
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 
 KIND = "ab"
 FULL_SENTENCES, FULL_SEEDS = len(QUALITY_SENTENCES), 2
-_ASR_HZ = 16_000
 
 
 def main() -> None:
@@ -148,7 +146,7 @@ def compared(
     transcriber = load_transcriber(asr, "cpu" if a.engine["device"] == "cpu" else "cuda")
 
     def judged(text: str, pcm: NDArray[np.int16]) -> dict[str, Any]:
-        heard = transcriber.transcribe(_at_16_khz(pcm)).text if len(pcm) else ""
+        heard = transcriber.transcribe(at_judges_rate(pcm)).text if len(pcm) else ""
         found = word_errors(text, heard)
         return {
             "heard": heard,
@@ -226,11 +224,6 @@ def _shown(arm: RawArm) -> dict[str, Any]:
         "engine": dict(arm.engine),
         "unchecked": arm.unchecked,
     }
-
-
-def _at_16_khz(pcm: NDArray[np.int16]) -> NDArray[np.float32]:
-    waveform = pcm.astype(np.float32) / 32_768
-    return np.asarray(soxr.resample(waveform, SAMPLE_RATE_HZ, _ASR_HZ), np.float32)
 
 
 def _command(arguments: argparse.Namespace, a: Arm, b: Arm) -> str:

@@ -32,6 +32,7 @@ from speech_assets.quality.samples import (
     SpokenClip,
     read_samples,
     samples_key,
+    whole_answer,
 )
 from speech_assets.quality.sentences import CODE_VERSION, QUALITY_SENTENCES, SEEDS, Sentence
 from speech_assets.work import worker
@@ -190,16 +191,6 @@ def speak(
 def _speak(
     client: httpx.Client, server: SpeechServer, store: Store, sentence: Sentence, seed: int
 ) -> SpokenClip:
-    # Whole, so that the header has true sizes and the end has its reason; with its lead-in, whose
-    # trim depends on the clock.
-    body = {
-        "input": sentence.text,
-        "response_format": "wav",
-        "seed": seed,
-        "stream": False,
-        "lead_in": "keep",
-    }
-
     def clip(**how: Any) -> SpokenClip:
         return SpokenClip(sentence.id, sentence.kind, sentence.text, seed, **how)
 
@@ -207,7 +198,7 @@ def _speak(
         return clip(file="", seconds=0.0, finish_reason=REFUSED, error=error)
 
     try:
-        response = client.post("/v1/audio/speech", json=body)
+        response = client.post("/v1/audio/speech", json=whole_answer(sentence.text, seed))
     except httpx.TimeoutException:
         return refused(f"no answer within {TIMEOUT_S:.0f} s")
     except httpx.TransportError as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from resources.store import Store
@@ -121,7 +121,7 @@ def measure(arguments: argparse.Namespace, device: str, reporter: worker.Reporte
         seeds=seeds,
         rows=[clip.as_row() for clip in clips],
         figures=figures,
-        software={**installed_software(), **_versions()},
+        software=installed_software(*_SOFTWARE),
     )
     value = result.as_json()
     store.write_json(result.key, value)
@@ -219,16 +219,6 @@ def _dnsmos() -> Dnsmos:
             f"what rates noise is not installed ({error.name}): pip install speechmos, or leave it "
             "out by --no-mos"
         ) from error
-
-
-def _versions() -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name in _SOFTWARE:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def _command(preset: str, base: str, arguments: argparse.Namespace) -> str:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
 import resource
 import shutil
 import signal
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
+from killed_writer import write_and_die
 
 from resources.errors import StoreError
 from resources.store import Store
@@ -22,9 +22,6 @@ from server.files import sha256_of
 from speech_assets.codec_forms.record import Parent, find_whole
 from speech_assets.errors import ConfigError
 from speech_assets.work.codec_folder import make_form
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROOT = Path(__file__).parents[2]
 CODEC = ROOT / "server" / "embedded" / "codec"
@@ -120,7 +117,7 @@ def test_a_killed_process_leaves_a_whole_form_or_none(parents: list, tmp_path: P
     while not ends or ends[-1] != 0:
         store = Store(str(tmp_path / f"store-{len(ends)}"))
         shutil.copytree(old.root, store.root)
-        ends.append(_make_and_die(store, parents[1], after=len(ends)))
+        ends.append(write_and_die(partial(make, store, parents[1]), after=len(ends)))
         found = [index for index in (0, 1) if whole(store, parents[index])]
         folder = Path(store.path("codecs/int8"))
         assert found or not folder.exists()
@@ -133,36 +130,6 @@ def test_a_killed_process_leaves_a_whole_form_or_none(parents: list, tmp_path: P
     assert set(ends[:-1]) == {-signal.SIGKILL}
     assert len(ends) > 8
     assert seen == {"old", "new", "none"}
-
-
-def _make_and_die(store: Store, parent: tuple[Codec, Path], after: int) -> int:
-    """Exit code of a process that makes the form and is killed before step `after` of writing."""
-    process = multiprocessing.get_context("fork").Process(
-        target=_dying, args=(store, parent, after)
-    )
-    process.start()
-    process.join(60)
-    assert process.exitcode is not None
-    return process.exitcode
-
-
-def _dying(store: Store, parent: tuple[Codec, Path], after: int) -> None:
-    left = after
-
-    def deadly(step: Callable[..., Any]) -> Callable[..., Any]:
-        def count_down(*arguments: Any, **named: Any) -> Any:
-            nonlocal left
-            if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            left -= 1
-            return step(*arguments, **named)
-
-        return count_down
-
-    os.fsync = deadly(os.fsync)
-    Path.rename = deadly(Path.rename)  # pyright: ignore[reportAttributeAccessIssue]
-    shutil.rmtree = deadly(shutil.rmtree)  # pyright: ignore[reportAttributeAccessIssue]
-    make(store, parent)
 
 
 def test_no_space_is_one_line_and_the_older_form_stays(parents: list, tmp_path: Path) -> None:

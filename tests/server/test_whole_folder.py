@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import shutil
 import signal
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from filelock import Timeout
+from killed_writer import write_and_die
 
 from server import whole_folder
 from server.whole_folder import locked, part_of, replace
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 OLD, NEW = {"a": "old a", "b": "old b"}, {"a": "new a", "deep/c": "new c"}
 
@@ -62,7 +57,7 @@ def test_a_process_that_is_killed_at_any_step_leaves_the_old_or_the_new_one(
     while code != 0:
         target = tmp_path / str(len(found)) / "it"
         put(target, OLD)
-        code = _put_and_die(target, after=len(found))
+        code = write_and_die(partial(put, target, NEW), after=len(found))
         assert read(target) in (OLD, NEW, None)
         with locked(target, 10.0):
             left = read(target)
@@ -72,33 +67,6 @@ def test_a_process_that_is_killed_at_any_step_leaves_the_old_or_the_new_one(
     assert found == sorted(found, reverse=True)  # Once the new one is there it stays.
     assert {"old", "new"} == set(found)
     assert len(found) > 8
-
-
-def _put_and_die(target: Path, after: int) -> int:
-    process = multiprocessing.get_context("fork").Process(target=_dying, args=(target, after))
-    process.start()
-    process.join(60)
-    assert process.exitcode is not None
-    return process.exitcode
-
-
-def _dying(target: Path, after: int) -> None:
-    left = after
-
-    def deadly(step: Callable[..., Any]) -> Callable[..., Any]:
-        def count_down(*arguments: Any, **named: Any) -> Any:
-            nonlocal left
-            if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            left -= 1
-            return step(*arguments, **named)
-
-        return count_down
-
-    os.fsync = deadly(os.fsync)
-    Path.rename = deadly(Path.rename)  # pyright: ignore[reportAttributeAccessIssue]
-    shutil.rmtree = deadly(shutil.rmtree)  # pyright: ignore[reportAttributeAccessIssue]
-    put(target, NEW)
 
 
 def test_everything_is_on_the_disk_before_the_old_one_goes(
