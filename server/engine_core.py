@@ -11,7 +11,8 @@ import gc
 import logging
 import os
 import warnings
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections import abc
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from server.engine import (
     Engine,
@@ -60,6 +61,7 @@ class CoreEngine(Engine):
         from server import engine_model
 
         engine_model.register()
+        _tolerate_llvmlite()
         rows = SampledRows.of(checkpoint.layout) if settings.head == "audio" else None
         self._checkpoint = checkpoint
         self._numbers = RowNumbers(rows, checkpoint.vocabulary_size)
@@ -194,6 +196,25 @@ def _hush() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     # Of vLLM's own use of torch, at import.
     warnings.filterwarnings("ignore", "`torch.distributed.reduce_op` is deprecated")
+
+
+def _tolerate_llvmlite() -> None:
+    """Let vLLM 0.32 start in a process that has imported llvmlite, as numba and Whisper do.
+
+    vLLM looks for its kernels in the namespace of every object of every module, and llvmlite's
+    library makes up any attribute that it is asked for, a namespace that is none among them.
+    """
+    try:
+        from vllm.triton_utils import dispatcher
+    except ImportError:  # vLLM 0.26 does not look.
+        return
+
+    def namespace(value: object) -> Mapping[str, Any]:
+        found = cast("Any", vars(value))
+        return found if isinstance(found, abc.Mapping) else {}
+
+    # Its own name for the builtin, in that module alone.
+    setattr(dispatcher, "vars", namespace)  # noqa: B010
 
 
 def engine_arguments(

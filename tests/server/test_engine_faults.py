@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -52,6 +54,16 @@ def test_speech_ends_before_a_frame_and_says_stop(tmp_path: Path) -> None:
             upper = checkpoint.layout.codes(ids(outputs[name]))[:, 6] >= LIVE // 2
             assert upper[-1]
             assert not upper[:-1].any()
+
+
+def test_an_engine_opens_in_a_process_that_has_imported_whisper(checkpoint: Checkpoint) -> None:
+    importlib.import_module("whisper")
+    assert "llvmlite.binding.ffi" in sys.modules
+    with opened(checkpoint, SETTINGS) as engine:
+        spoken = run(
+            engine, Generation("r", prompt(checkpoint, "a"), Sampling(seed=1, max_tokens=7))
+        )
+    assert len(ids(spoken["r"])) == 7
 
 
 def test_preemption_and_cut_prompts_change_nothing(checkpoint: Checkpoint) -> None:
