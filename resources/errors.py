@@ -23,3 +23,15 @@ class WorkError(ResourceError):
     def __init__(self, message: str, *, retryable: bool) -> None:
         super().__init__(message)
         self.retryable = retryable
+
+
+class DownloadError(ResourceError):
+    """A file could not be had from where it is published."""
+
+    def __init__(self, message: str, *, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+
+
+class ChangedError(DownloadError):
+    """What is published is not what was observed before: both values are named."""

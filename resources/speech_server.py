@@ -81,7 +81,8 @@ class SpeechServer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, **(environment or {})},
+            # Its client is whoever starts it: no token that a user set for another server.
+            env={**os.environ, "SPEECH_SERVER_TOKEN": "", **(environment or {})},
             start_new_session=True,
         )
         tail = collections.deque[str](maxlen=TAIL_LINES)

@@ -83,6 +83,7 @@ def running(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env={
+            "TORCH_CPP_LOG_LEVEL": "ERROR",  # Of torch's C++ side only errors are for a user.
             **os.environ,
             **({"SPEECH_BAR": "1"} if sys.stderr.isatty() else {}),
             **(environment or {}),

@@ -5,43 +5,35 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request, WebSocket
-from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
+from server import openapi
+from server.errors import RequestError
+from server.formats import AVAILABLE_FORMATS
+from server.gate import Gate
+from server.head import HeadAsGet
 from server.metrics import CONTENT_TYPE
-from server.protocol import AVAILABLE_FORMATS, RequestError, body_schema, parse_body, request_id
+from server.page_files import PAGE_FILES, add_page
+from server.protocol import body_schema, parse_body, request_id
+from server.refusals import SOCKET_PATH, add_refusals
+from server.request_body import read_body
 from server.response import SpeechResponse
 from server.websocket import SpeechSession
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator
 
     from server.serving import Serving
 
-_PAGE = Path(__file__).parent / "page"
-_PAGE_FILES = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
-    "/player.js": ("player.js", "text/javascript; charset=utf-8"),
-    "/page.css": ("page.css", "text/css; charset=utf-8"),
-    "/icon.svg": ("icon.svg", "image/svg+xml"),
-}
-_PAGE_HEADERS = {
-    # Nothing from anywhere else, nothing inline; `ws:` because Safari's 'self' leaves sockets out.
-    "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-        "connect-src 'self' ws: wss:; media-src 'self' blob:; frame-ancestors 'none'"
-    ),
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cache-control": "no-cache",
-}
+# What load balancers ask, and the page, which has to be there to be given a token.
+_OPEN_PATHS = frozenset({"/health", "/ready", *PAGE_FILES})
+_TOLD_TO_PAGES = (*openapi.SPEECH_HEADERS, "retry-after")
+_PREFLIGHT_S = 600  # So long a browser need not ask again.
 _LAG_EVERY_S = 0.05
 
 
@@ -56,51 +48,63 @@ def create_app(serving: Serving) -> FastAPI:
 
     # Its documentation pages load scripts from other hosts.
     app = FastAPI(title="Speech server", docs_url=None, redoc_url=None, lifespan=lifespan)
-    app.add_exception_handler(RequestError, _refused)
-    app.add_exception_handler(HTTPException, _not_found)
-    app.add_exception_handler(Exception, _broken)
+    app.add_middleware(HeadAsGet)
+    app.add_middleware(Gate, serving=serving, open_paths=_OPEN_PATHS)
+    if serving.allowed_origins:
+        # Around the gate: a page of an allowed site may read why it was refused.
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=serving.allowed_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],  # OpenAI's client for browsers sends a dozen of its own.
+            expose_headers=_TOLD_TO_PAGES,
+            max_age=_PREFLIGHT_S,
+        )
     _add_speech(app, serving)
     _add_names(app, serving)
     _add_operation(app, serving)
-    for path, (name, media) in _PAGE_FILES.items():
-        app.add_api_route(
-            path, _file(name, media), methods=["GET", "HEAD"], include_in_schema=False
-        )
+    add_page(app)
+    add_refusals(app)
     return app
 
 
 def _add_speech(app: FastAPI, serving: Serving) -> None:
     schema = {"content": {"application/json": {"schema": body_schema()}}, "required": True}
 
-    @app.post("/v1/audio/speech", openapi_extra={"requestBody": schema}, response_class=Response)
+    @app.post(
+        "/v1/audio/speech",
+        openapi_extra={"requestBody": schema},
+        response_class=Response,
+        responses=openapi.speech(),
+    )
     async def speech(request: Request) -> Response:
         """Speak a text; audio streams from the first chunk."""
         label = request_id(request.headers)
         try:
             # Before the body: a server that cannot speak need not read it.
             serving.ready_model()
-            body = parse_body(await _body(request, serving))
+            body = parse_body(await read_body(request, serving.limits))
             as_events = body.stream_format == "sse" or (
                 body.stream_format is None
                 and "text/event-stream" in request.headers.get("accept", "")
             )
             return SpeechResponse(serving, body, label, as_events=as_events)
         except RequestError as error:
-            serving.refused("http", error)
+            serving.refused("http", error, label)
             headers = {**error.headers(), "x-request-id": label}
             if error.status in (408, 413):
                 # The rest of the body may still be coming; nobody reads it.
                 headers["connection"] = "close"
             return JSONResponse(error.body(), error.status, headers)
         except ClientDisconnect:
+            serving.broken_off("http", label)
             return Response(status_code=499)  # Nobody is there to get it.
+        except asyncio.CancelledError:
+            serving.broken_off("http", label)  # The server ends, and the body has not come.
+            raise
 
-    @app.websocket("/v1/audio/speech/stream")
+    @app.websocket(SOCKET_PATH)
     async def stream(websocket: WebSocket) -> None:
-        if not _same_site(websocket.headers, serving.allowed_origins):
-            # Before `accept`, this answers the handshake with 403.
-            await websocket.close()
-            return
         await SpeechSession(serving, websocket).run()
 
 
@@ -110,11 +114,12 @@ def _add_names(app: FastAPI, serving: Serving) -> None:
         owner = {"object": "model", "created": serving.started_at, "owned_by": "speech-assets"}
         return [{"id": name, **owner} for name in names]
 
-    @app.get("/v1/models")
+    @app.get("/v1/models", responses=openapi.refusals())
     async def list_models() -> dict[str, Any]:
         return {"object": "list", "data": models()}
 
-    @app.get("/v1/models/{name}")
+    # With all of 4xx told, FastAPI adds no 422 of its own, which is never answered.
+    @app.get("/v1/models/{name}", responses=openapi.any_refusal())
     async def one_model(name: str) -> dict[str, Any]:
         for model in models():
             if model["id"] == name:
@@ -126,7 +131,7 @@ def _add_names(app: FastAPI, serving: Serving) -> None:
             status=404,
         )
 
-    @app.get("/v1/audio/voices")
+    @app.get("/v1/audio/voices", responses=openapi.refusals(503))
     async def list_voices() -> dict[str, Any]:
         voices = serving.ready_model().voices
         owned: list[tuple[str, str | None]] = [(name, None) for name in voices.own]
@@ -150,10 +155,11 @@ def _add_names(app: FastAPI, serving: Serving) -> None:
             "uploaded_voices": [],
         }
 
-    @app.post("/v1/audio/voices", status_code=501)
-    @app.delete("/v1/audio/voices", status_code=501)
-    @app.delete("/v1/audio/voices/{name}", status_code=501)
-    async def change_voices(name: str | None = None) -> Response:
+    told = openapi.refusals(403, 501)
+
+    @app.post("/v1/audio/voices", status_code=501, responses=told)
+    @app.delete("/v1/audio/voices", status_code=501, responses=told)
+    async def change_voices() -> Response:
         """Not implemented: voices cannot be cloned yet."""
         raise RequestError(
             "voices cannot be added or removed; GET /v1/audio/voices lists those that are built in",
@@ -162,9 +168,21 @@ def _add_names(app: FastAPI, serving: Serving) -> None:
             code="not_implemented",
         )
 
+    @app.delete(
+        "/v1/audio/voices/{name}", status_code=501, responses={**openapi.any_refusal(), **told}
+    )
+    async def remove_voice(name: str) -> Response:
+        """Not implemented: voices cannot be cloned yet."""
+        return await change_voices()
+
 
 def _add_operation(app: FastAPI, serving: Serving) -> None:
-    @app.get("/health")
+    alive = openapi.state(
+        "It serves or will; how many streams run, and how many requests wait",
+        "The engine has died, or the model did not load: it will not serve any more",
+    )
+
+    @app.get("/health", responses=alive)
     async def health() -> Response:
         """How the server is; 503 when it will never serve again."""
         if serving.model is None:
@@ -174,14 +192,19 @@ def _add_operation(app: FastAPI, serving: Serving) -> None:
             body = asdict(serving.model.service.health())
         return JSONResponse(body, 503 if body["status"] == "failed" else 200)
 
-    @app.get("/ready")
+    may_ask = openapi.state(
+        "Speech may be asked for",
+        "It may not, now; `reason` says why: it loads, ends or has failed",
+    )
+
+    @app.get("/ready", responses=may_ask)
     async def ready() -> Response:
         """Whether a request sent now would be spoken."""
         is_ready = serving.state == "ready"
         body = {"ready": is_ready} | ({} if is_ready else {"reason": serving.reason})
         return JSONResponse(body, 200 if is_ready else 503)
 
-    @app.get("/config")
+    @app.get("/config", responses=openapi.refusals(503))
     async def config() -> dict[str, Any]:
         model = serving.ready_model()
         return {
@@ -190,75 +213,12 @@ def _add_operation(app: FastAPI, serving: Serving) -> None:
             "limits": asdict(serving.limits),
         }
 
-    @app.get("/metrics")
+    @app.get("/metrics", response_class=Response, responses=openapi.metrics())
     async def metrics() -> Response:
-        if serving.model is not None:
-            now = serving.model.service.health()
-            serving.metrics.active_streams.set(now.active_streams)
-            serving.metrics.queue_depth.set(now.queued)
+        if serving.scrape is not None:
+            return Response(await serving.scrape(), media_type=CONTENT_TYPE)
+        serving.show_state()
         return Response(serving.metrics.render(), media_type=CONTENT_TYPE)
-
-
-def _file(name: str, media: str) -> Any:
-    content = (_PAGE / name).read_bytes()
-
-    async def page() -> Response:
-        return Response(content, media_type=media, headers=_PAGE_HEADERS)
-
-    return page
-
-
-async def _body(request: Request, serving: Serving) -> bytes:
-    """The body of a request, within the limits of size and time."""
-    limits = serving.limits
-    too_large = RequestError(
-        f"the body is larger than {limits.body_bytes} bytes; send less",
-        code="body_too_large",
-        status=413,
-    )
-    body = bytearray()
-    try:
-        async with asyncio.timeout(limits.body_s):
-            async for part in request.stream():
-                body += part
-                if len(body) > limits.body_bytes:
-                    raise too_large
-    except TimeoutError as error:
-        raise RequestError(
-            f"the body did not come within {limits.body_s:g} s; send it at once",
-            code="body_timeout",
-            status=408,
-        ) from error
-    return bytes(body)
-
-
-def _same_site(headers: Mapping[str, str], allowed: tuple[str, ...]) -> bool:
-    """Whether a browser's page may open a socket here. Programs send no Origin and may."""
-    origin = headers.get("origin")
-    if origin is None or origin in allowed or "*" in allowed:
-        return True
-    try:
-        return urlsplit(origin).netloc == headers.get("host")
-    except ValueError:  # Not an address at all.
-        return False
-
-
-async def _refused(_: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestError)
-    return JSONResponse(error.body(), error.status, error.headers())
-
-
-async def _not_found(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    message = f"{request.method} {request.url.path}: {error.detail}; /openapi.json lists the routes"
-    body = RequestError(message, code="not_found" if error.status_code == 404 else None).body()
-    return JSONResponse(body, error.status_code, error.headers)
-
-
-async def _broken(_: Request, error: Exception) -> Response:
-    # The log has the traceback; its words may name what is none of a client's business.
-    message = f"the server failed ({type(error).__name__}); its log says more"
-    return JSONResponse(RequestError(message, type="server_error").body(), 500)
 
 
 async def _measure_lag(serving: Serving) -> None:
@@ -266,4 +226,6 @@ async def _measure_lag(serving: Serving) -> None:
     while True:
         due_s = loop.time() + _LAG_EVERY_S
         await asyncio.sleep(_LAG_EVERY_S)
-        serving.metrics.event_loop_lag_seconds.observe(max(0.0, loop.time() - due_s))
+        # While it loads, imports hold the interpreter for seconds, and nobody is served.
+        if serving.state != "loading":
+            serving.metrics.event_loop_lag_seconds.observe(max(0.0, loop.time() - due_s))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import math
+import threading
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -17,13 +19,16 @@ from server import frames
 from server.codec_decode_only import fold_weight_norm, load_decode_only
 from server.codec_form import read_form
 from server.errors import WeightsError
-from server.files import sha256_of
+from server.files import read_json, sha256_of
 from server.weights import CODEC_WEIGHTS
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from numpy.typing import NDArray
 
 UNTRAINED_SEED = 1234
+_SWITCH = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,24 +164,39 @@ def use_threads(count: int) -> None:
 
 def use_exact_float32() -> None:
     """Turn TF32 off: torch allows it in cuDNN by default, and it changes codes."""
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
+    _allow_tf32(allowed=False)
+
+
+@contextmanager
+def float32_products(*, tf32: bool) -> Generator[None]:
+    """Products of float32 as said while the block runs, exact after it.
+
+    The switch is the process': a thread that needs the other kind waits.
+    """
+    with _SWITCH:
+        _allow_tf32(allowed=tf32)
+        try:
+            yield
+        finally:
+            _allow_tf32(allowed=False)
+
+
+def _allow_tf32(*, allowed: bool) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    torch.backends.cudnn.allow_tf32 = allowed
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise WeightsError(
-            f"{path}: missing; a codec folder holds config.json and weights"
-        ) from error
-    except ValueError as error:
-        raise WeightsError(f"{path}: not JSON ({error}); fetch the codec again") from error
-    if not isinstance(config, dict):
-        raise WeightsError(f"{path}: not a JSON object; fetch the codec again")
+    config = read_json(
+        path,
+        absent="a codec folder holds config.json and weights",
+        remedy="fetch the codec again",
+    )
     strides = [frames.LATENTS_PER_FRAME // len(slots) for slots in frames.SLOTS_OF_LEVEL]
-    samples_per_latent = int(np.prod(config.get("encoder_rates", [])))
+    rates: object = config.get("encoder_rates")
+    whole = isinstance(rates, list) and all(type(rate) is int for rate in rates)
+    samples_per_latent = math.prod(cast("list[int]", rates)) if whole else rates
     expected = {
         "sampling_rate": (config.get("sampling_rate"), frames.SAMPLE_RATE_HZ),
         "codebook_size": (config.get("codebook_size"), frames.CODEBOOK_SIZE),

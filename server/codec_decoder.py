@@ -12,7 +12,7 @@ reach less far, make these figures ten times smaller: do not choose by them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 import numpy as np
 import torch
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from server.codec import Codec
 
 Dtype = Literal["float32", "float16", "bfloat16", "float64"]
+Kernels = Literal["auto", "torch", "triton"]
+_HALF = ("float16", "bfloat16")
 DTYPES: dict[Dtype, torch.dtype] = {
     "float32": torch.float32,
     "float16": torch.float16,
@@ -55,6 +57,8 @@ class DecoderOptions:
         dtype: of weights and activations. Half precision is for CUDA; a CPU only gets slower.
         form: "cropped" computes in each layer what the hop needs; "window" decodes whole windows of
             hop + 3 frames and keeps the hop, as upstream does: inexact by design, for comparison.
+        kernels: "torch" runs each layer by PyTorch, "triton" fused kernels (CUDA, half precision,
+            cropped); "auto" is the latter where it can be.
         noise: add the noise that the codec was trained with.
         graphs: on CUDA, capture a graph for each hop and batch size and run nothing else.
         hops: frames a row may have.
@@ -63,6 +67,7 @@ class DecoderOptions:
 
     dtype: Dtype = "float32"
     form: Literal["cropped", "window"] = "cropped"
+    kernels: Kernels = "auto"
     noise: bool = True
     graphs: bool = True
     hops: tuple[int, ...] = (1, 2, 4)
@@ -79,10 +84,11 @@ class CodecDecoder:
     def __init__(self, codec: Codec, options: DecoderOptions | None = None) -> None:
         self.options = options or DecoderOptions()
         self.device = codec.device
-        _check(self.options)
+        _check(self.options, self.device)
         if self.device.type == "cuda" and self.options.dtype == "float32":
             use_exact_float32()
-        self._network = DecoderNetwork(codec, DTYPES[self.options.dtype], noise=self.options.noise)
+        kind = _network_class(self.options, self.device)
+        self._network = kind(codec, DTYPES[self.options.dtype], noise=self.options.noise)
         self._geometries = {
             hop: self._network.geometry(frames.LATENTS_PER_FRAME * hop, self._window(hop))
             for hop in self.options.hops
@@ -243,7 +249,23 @@ def _emitted(
     return [block[: row.latents * frames.SAMPLES_PER_LATENT] for block, row in pairs]
 
 
-def _check(options: DecoderOptions) -> None:
+def _network_class(options: DecoderOptions, device: torch.device) -> type[DecoderNetwork]:
+    fits = device.type == "cuda" and options.dtype in _HALF and options.form == "cropped"
+    if options.kernels == "torch" or not fits:
+        return DecoderNetwork
+    try:
+        from server.codec_fused import FusedNetwork  # Here: Triton comes with CUDA's torch alone.
+    except ImportError as error:
+        if options.kernels == "auto":
+            return DecoderNetwork
+        raise ConfigurationError(
+            f"codec kernels triton: {error}; install the GPU environment (make setup "
+            "SPEECH_STACK=gpu), or set codec_kernels = 'torch'"
+        ) from error
+    return FusedNetwork
+
+
+def _check(options: DecoderOptions, device: torch.device) -> None:
     for name, values in (("hops", options.hops), ("batch_sizes", options.batch_sizes)):
         if not values or list(values) != sorted(set(values)) or values[0] < 1:
             raise ConfigurationError(f"{name} {values}: give ascending numbers from 1, each once")
@@ -251,3 +273,14 @@ def _check(options: DecoderOptions) -> None:
         raise ConfigurationError(f"codec dtype {options.dtype}: use one of {', '.join(DTYPES)}")
     if options.form not in ("cropped", "window"):
         raise ConfigurationError(f"decoder form {options.form}: use cropped or window")
+    if options.kernels not in get_args(Kernels):
+        raise ConfigurationError(
+            f"codec kernels {options.kernels}: use one of {', '.join(get_args(Kernels))}"
+        )
+    if options.kernels == "triton" and (
+        device.type != "cuda" or options.dtype not in _HALF or options.form != "cropped"
+    ):
+        raise ConfigurationError(
+            f"codec kernels triton: they decode in float16 or bfloat16, cropped, on CUDA, and not "
+            f"in {options.dtype}, {options.form}, on {device.type}; set codec_kernels = 'auto'"
+        )

@@ -9,6 +9,8 @@ every convolution that is wider than one sample; a batch of equal clips needs no
 
 from __future__ import annotations
 
+import logging
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
@@ -17,16 +19,30 @@ from snac.layers import EncoderBlock, ResidualUnit, Snake1d
 from torch import Tensor, nn
 
 from server import frames
+from server.codec import float32_products, use_exact_float32
 from server.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from server.codec import Codec
+    from server.codec_encoder_fused import FusedEncoder
+    from server.codec_encoder_shapes import Product, Shape
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+Kernels = Literal["auto", "torch", "triton"]
+FP32_PRODUCT: Product = "fp16x3"
+"""How fused kernels multiply in fp32: as exact as float32 on tensor cores (docs/decisions.md)."""
+WIDE_PRODUCT: Product = "tf32x3"
+"""The same for activations beyond float16's 65,504: its range is float32's."""
+
+_LOG = logging.getLogger("server.codec_encoder")
+_AUTO_CAPABILITY = (9, 0)  # Of CUDA devices: those that the kernels were measured on, and later.
+_HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_OF_FLOAT16: frozenset[Product] = frozenset({"fp16x3", "half"})
+_LOST = -1  # A code of a clip whose activations overflowed.
 
 
 class BatchEncoder(nn.Module):
@@ -37,6 +53,10 @@ class BatchEncoder(nn.Module):
         compiled: run the convolution stack through `torch.compile` (fuses the elementwise work
             between convolutions; CUDA only, costs a compilation per process).
         precision: "fp32" is exact; the others are faster and change codes.
+        kernels: "torch" runs each layer by PyTorch, "triton" fused kernels (CUDA); "auto" takes
+            fused kernels where they were measured and nothing is compiled.
+        product: how fused kernels multiply in fp32, `FP32_PRODUCT` where None.
+        shapes: tuned shapes of their programs, where there are any.
 
     Raises:
         ConfigurationError: the codec has attention (a lone clip's windows cannot be masked), or the
@@ -44,7 +64,14 @@ class BatchEncoder(nn.Module):
     """
 
     def __init__(
-        self, codec: Codec, *, compiled: bool = False, precision: Precision = "fp32"
+        self,
+        codec: Codec,
+        *,
+        compiled: bool = False,
+        precision: Precision = "fp32",
+        kernels: Kernels = "auto",
+        product: Product | None = None,
+        shapes: Mapping[str, Shape] | None = None,
     ) -> None:
         super().__init__()
         window = cast("int | None", codec.model.attn_window_size)
@@ -58,26 +85,41 @@ class BatchEncoder(nn.Module):
                 f"compiled={compiled}, precision={precision} on the CPU: both are for CUDA; "
                 "leave them at their defaults"
             )
+        if codec.device.type == "cuda":
+            use_exact_float32()
         self.codec = codec
         self.precision: Precision = precision
+        self._wide: BatchEncoder | None = None
+        self.fused = _fused(codec, compiled, precision, kernels, product, shapes)
         self._convolve = torch.compile(self._latents, dynamic=True) if compiled else self._latents
 
     @torch.inference_mode()
     def launch(self, batch: Tensor, frame_counts: Tensor | None) -> list[Tensor]:
         """Start encoding `batch` and return SNAC's levels on the device, without waiting for them.
 
+        They are for `codes`: a clip whose activations are beyond float16 has codes of -1 there.
+
         Args:
             batch: float32 of shape (clips, 2,048 * frames), on the device, zero beyond each clip.
             frame_counts: int64 of shape (clips,) on the device, or None when all clips fill it.
         """
-        autocast = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.precision)
-        if self.codec.device.type == "cuda":
-            torch.backends.cuda.matmul.allow_tf32 = self.precision == "tf32"
-            torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
-        with torch.autocast(self.codec.device.type, dtype=autocast, enabled=autocast is not None):
-            latents = self._convolve(batch[:, None], frame_counts)
+        autocast = _HALVES.get(self.precision)
+        if self.fused is not None:
+            latents = self.fused.latents(batch, frame_counts)
+        else:
+            kind = self.codec.device.type
+            rounded = self.precision == "tf32"
+            with (
+                float32_products(tf32=True) if rounded else nullcontext(),
+                torch.autocast(kind, dtype=autocast, enabled=autocast is not None),
+            ):
+                latents = self._convolve(batch[:, None], frame_counts)
         _, levels = self.codec.model.quantizer(latents.float())
-        return levels
+        if self.fused is None or self.fused.product not in _OF_FLOAT16:
+            return levels
+        # What overflows becomes infinite and stays so, or not a number, up to the latents.
+        lost = ~torch.isfinite(latents).flatten(1).all(1, keepdim=True)
+        return [level.masked_fill(lost, _LOST) for level in levels]
 
     def encode(self, clips: Sequence[NDArray[np.float32]]) -> list[NDArray[np.uint16]]:
         """Codes, uint16 of shape (frames, 7), of each clip (float32, 24 kHz, of any lengths)."""
@@ -85,7 +127,25 @@ class BatchEncoder(nn.Module):
         device = self.codec.device
         masked = None if len(set(counts)) == 1 else torch.tensor(counts, device=device)
         levels = self.launch(torch.from_numpy(batch).to(device), masked)
-        return split_levels([level.cpu().numpy() for level in levels], counts)
+        return self.codes([level.cpu().numpy() for level in levels], counts, clips.__getitem__)
+
+    def codes(
+        self,
+        levels: Sequence[NDArray[np.integer]],
+        frame_counts: Sequence[int],
+        clip_of: Callable[[int], NDArray[np.float32]],
+    ) -> list[NDArray[np.uint16]]:
+        """Codes (frames, 7) of each clip of a batch, from what `launch` gave of it, on the host.
+
+        A clip that float16 could not hold is asked for by its row and encoded again, alone and as
+        wide as float32.
+        """
+        codes = split_levels(levels, frame_counts)
+        for row in np.flatnonzero(levels[0][:, 0] == _LOST).tolist():
+            if self._wide is None:
+                self._wide = BatchEncoder(self.codec, product=WIDE_PRODUCT)
+            [codes[row]] = self._wide.encode([clip_of(row)])
+        return codes
 
     def _latents(self, audio: Tensor, frame_counts: Tensor | None) -> Tensor:
         """Latents (clips, channels, latents) of audio (clips, 1, samples)."""
@@ -101,6 +161,51 @@ class BatchEncoder(nn.Module):
             else:
                 x = layer(_masked(x, mask))
         return x
+
+
+def _fused(
+    codec: Codec,
+    compiled: bool,
+    precision: Precision,
+    kernels: Kernels,
+    product: Product | None,
+    shapes: Mapping[str, Shape] | None,
+) -> FusedEncoder | None:
+    """The fused encoder that the options mean; None where PyTorch runs the layers.
+
+    Raises:
+        ConfigurationError: "triton" is asked for and cannot be.
+    """
+    on_cuda = codec.device.type == "cuda"
+    if kernels == "triton" and (compiled or not on_cuda):
+        raise ConfigurationError(
+            f"encoder kernels triton: they run on CUDA, not compiled, and not with compiled="
+            f"{compiled} on {codec.device.type}; use 'auto' or 'torch'"
+        )
+    if kernels == "torch" or compiled or not on_cuda:
+        return None
+    if kernels == "auto" and torch.cuda.get_device_capability(codec.device) < _AUTO_CAPABILITY:
+        return None
+    dtype = _HALVES.get(precision, torch.float32)
+    exact = FP32_PRODUCT if product is None else product
+    try:
+        from server.codec_encoder_fused import FusedEncoder
+
+        return FusedEncoder(
+            codec,
+            "half" if precision in _HALVES else "tf32" if precision == "tf32" else exact,
+            dtype,
+            shapes,
+        )
+    except (ImportError, ConfigurationError) as error:
+        if kernels == "auto":
+            _LOG.warning("the encoder runs layer by layer, at a fraction of its speed: %s", error)
+            return None
+        if isinstance(error, ConfigurationError):
+            raise
+        raise ConfigurationError(
+            f"encoder kernels triton: {error}; install the GPU environment, or use 'torch'"
+        ) from error
 
 
 def pad_clips(clips: Sequence[NDArray[np.float32]]) -> tuple[NDArray[np.float32], list[int]]:

@@ -15,11 +15,12 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from safetensors import SafetensorError, safe_open
 
 from server.errors import ConfigurationError, WeightsError
+from server.files import parse_object
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,7 +80,7 @@ def read_form(path: Path) -> FormHeader | None:
     if text is None:
         return None
     try:
-        value: dict[str, Any] = json.loads(text)
+        value = parse_object(text)
         if value["schema_version"] != _SCHEMA_VERSION:
             raise ValueError(f"schema version {value['schema_version']}, not {_SCHEMA_VERSION}")
         return FormHeader(parse_form(value["form"]), bool(value["trained"]), count)

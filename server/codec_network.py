@@ -74,7 +74,7 @@ class DecoderNetwork:
             unmasked: rates (positions per latent) at which no row touches its utterance's ends, so
                 that masks can be left out. A captured graph, which serves any rows, masks always.
         """
-        masks = _Masks(geometry, self.layers, rows, self.dtype, unmasked)
+        masks = Masks(geometry, self.layers, rows, self.dtype, unmasked)
         x = F.embedding(rows.codes[:, 0], self.tables[0])
         for level in range(1, frames.LEVELS):
             x = x + F.embedding(rows.codes[:, level], self.tables[level])
@@ -97,7 +97,7 @@ def masked_spans(geometry: Geometry, layers: list[Layer]) -> dict[int, Span]:
     return spans
 
 
-class _Masks:
+class Masks:
     """1 inside each row's utterance and 0 outside, made once a rate."""
 
     def __init__(
@@ -128,18 +128,18 @@ class Layer:
 
     reach = Reach()
 
-    def run(self, x: Tensor, spans: LayerSpans, rows: Rows, masks: _Masks) -> Tensor:
+    def run(self, x: Tensor, spans: LayerSpans, rows: Rows, masks: Masks) -> Tensor:
         """Output positions `spans.output` of shape (rows, channels, positions)."""
         raise NotImplementedError
 
 
-class _Convolution(Layer):
+class Convolution(Layer):
     def __init__(self, module: nn.Conv1d, dtype: torch.dtype) -> None:
         self.weight, self.bias = _parameters(module, dtype)
         self.dilation, self.groups = module.dilation[0], module.groups
         self.reach = Reach(module.kernel_size[0], self.dilation, cast("int", module.padding[0]))
 
-    def run(self, x: Tensor, spans: LayerSpans, rows: Rows, masks: _Masks) -> Tensor:
+    def run(self, x: Tensor, spans: LayerSpans, rows: Rows, masks: Masks) -> Tensor:
         needed = self.reach.needs(spans.output)
         if self.reach.kernel > 1:
             x = masks.apply(x, spans.given, spans.given_rate)
@@ -148,14 +148,14 @@ class _Convolution(Layer):
         return F.conv1d(x, self.weight, self.bias, dilation=self.dilation, groups=self.groups)
 
 
-class _Upsampling(Layer):
+class Upsampling(Layer):
     def __init__(self, module: nn.ConvTranspose1d, dtype: torch.dtype) -> None:
         self.weight, self.bias = _parameters(module, dtype)
         self.groups = module.groups
         padding = cast("int", module.padding[0])
         self.reach = Reach(module.kernel_size[0], 1, padding, module.stride[0])
 
-    def run(self, x: Tensor, spans: LayerSpans, rows: Rows, masks: _Masks) -> Tensor:
+    def run(self, x: Tensor, spans: LayerSpans, rows: Rows, masks: Masks) -> Tensor:
         x = masks.apply(x, spans.given, spans.given_rate)
         stride = self.reach.upsampling
         x = F.conv_transpose1d(x, self.weight, self.bias, stride=stride, groups=self.groups)
@@ -163,24 +163,24 @@ class _Upsampling(Layer):
         return x[..., Span(first, first + x.shape[-1]).of(spans.output)]
 
 
-class _Noise(Layer):
+class Noise(Layer):
     def __init__(self, module: NoiseBlock, dtype: torch.dtype, table: Tensor, number: int) -> None:
         self.weight = cast("nn.Conv1d", module.linear).weight.detach().to(dtype)
         self.table, self.number = table, number
 
-    def run(self, x: Tensor, spans: LayerSpans, rows: Rows, masks: _Masks) -> Tensor:
+    def run(self, x: Tensor, spans: LayerSpans, rows: Rows, masks: Masks) -> Tensor:
         positions = _positions(rows, spans.output, spans.output_rate)
         noise = position_noise(self.table, rows.seeds, self.number, positions)
         return torch.addcmul(x, F.conv1d(x, self.weight), noise[:, None])
 
 
-class _Snake(Layer):
+class Snake(Layer):
     def __init__(self, module: Snake1d, dtype: torch.dtype) -> None:
         wide = torch.float64 if dtype == torch.float64 else torch.float32
         alpha = module.alpha.detach().to(wide)
         self.alpha, self.scale = alpha, (alpha + 1e-9).reciprocal()
 
-    def run(self, x: Tensor, spans: LayerSpans, rows: Rows, masks: _Masks) -> Tensor:
+    def run(self, x: Tensor, spans: LayerSpans, rows: Rows, masks: Masks) -> Tensor:
         return self(x)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -190,16 +190,16 @@ class _Snake(Layer):
         return torch.addcmul(wide, sine, self.scale).to(x.dtype)
 
 
-class _Residual(Layer):
+class Residual(Layer):
     def __init__(self, module: ResidualUnit, dtype: torch.dtype) -> None:
         snake_in, wide, snake_out, pointwise = module.block.children()
-        self.snake_in = _Snake(cast("Snake1d", snake_in), dtype)
-        self.wide = _Convolution(cast("nn.Conv1d", wide), dtype)
-        self.snake_out = _Snake(cast("Snake1d", snake_out), dtype)
+        self.snake_in = Snake(cast("Snake1d", snake_in), dtype)
+        self.wide = Convolution(cast("nn.Conv1d", wide), dtype)
+        self.snake_out = Snake(cast("Snake1d", snake_out), dtype)
         self.pointwise, self.bias = _parameters(cast("nn.Conv1d", pointwise), dtype)
         self.reach = self.wide.reach
 
-    def run(self, x: Tensor, spans: LayerSpans, rows: Rows, masks: _Masks) -> Tensor:
+    def run(self, x: Tensor, spans: LayerSpans, rows: Rows, masks: Masks) -> Tensor:
         y = self.wide.run(self.snake_in(x), spans, rows, masks)
         y = F.conv1d(self.snake_out(y), self.pointwise, self.bias)
         return y.add_(x[..., spans.given.of(spans.output)])
@@ -212,17 +212,17 @@ def _layers(modules: nn.Sequential, dtype: torch.dtype, noise: Tensor | None) ->
         parts = module.block if isinstance(module, DecoderBlock) else [module]
         for part in parts:
             if isinstance(part, Snake1d):
-                yield _Snake(part, dtype)
+                yield Snake(part, dtype)
             elif isinstance(part, ResidualUnit):
-                yield _Residual(part, dtype)
+                yield Residual(part, dtype)
             elif isinstance(part, NoiseBlock):
                 if noise is not None:
-                    yield _Noise(part, dtype, noise, number)
+                    yield Noise(part, dtype, noise, number)
                 number += 1
             elif isinstance(part, nn.ConvTranspose1d):
-                yield _Upsampling(part, dtype)
+                yield Upsampling(part, dtype)
             elif isinstance(part, nn.Conv1d):
-                yield _Convolution(part, dtype)
+                yield Convolution(part, dtype)
             elif not isinstance(part, nn.Tanh):
                 raise ConfigurationError(
                     f"the codec's decoder has a layer {type(part).__name__} that cropping does not"

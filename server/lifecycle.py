@@ -21,15 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from server.app import create_app
-from server.errors import ConfigurationError, ServerError, WeightsError
-from server.listening import PortError, http_server, listen, url_of
+from server.errors import ConfigurationError, PortError, ServerError, WeightsError
+from server.front import OwnFront
+from server.listening import listen, url_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import uvicorn
-
+    from server.front import Front
     from server.serving import Model, Serving
 
 EXIT_DRAINED = 0
@@ -38,7 +37,7 @@ EXIT_WEIGHTS = 3
 EXIT_PORT = 4
 EXIT_ENGINE = 5
 
-DRAIN_S = 30.0  # For streams that have begun, after a signal.
+DRAIN_S = 30.0  # For what has begun or waits in the queue, after a signal.
 ABANDONED_S = 5.0  # For everything, when whoever started us is gone.
 TOLD_S = 0.3  # For those who are cut off to be told.
 CLOSE_S = 10.0  # For the engine, after the last stream.
@@ -49,16 +48,25 @@ _LOG = logging.getLogger("server")
 
 @dataclass(slots=True)
 class Lifecycle:
-    """One run of the server. `load` gives the model, warm; it is called on another thread."""
+    """One run of the server. `load` gives the model, warm; it is called on another thread.
+
+    `front` is what answers clients; without one, this process does.
+    """
 
     serving: Serving
     load: Callable[[], Model]
     host: str
     port: int
     exit_on_stdin_eof: bool = False
+    drain_s: float = DRAIN_S
+    front: Front | None = None
+    _front: Front = field(init=False)
     _stop: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _drain_until_s: float = field(default=0.0, init=False)
     _at_once: bool = field(default=False, init=False)  # Whoever started us is gone or impatient.
+
+    def __post_init__(self) -> None:
+        self._front = self.front or OwnFront(self.serving)
 
     def run(self) -> int:
         """Serve until something ends it; the exit code that its end deserves."""
@@ -83,21 +91,53 @@ class Lifecycle:
             threading.Thread(
                 target=_watch_stdin, args=(loop, self._abandoned), name="lifeline", daemon=True
             ).start()
-        server = http_server(create_app(self.serving))
-        serving = asyncio.create_task(server.serve([listener]), name="http")
+        await self._front.open(listener)
         loading = self._start_loading(loop)
-        stopping = asyncio.create_task(self._stop.wait())
-        await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
+        while not (loading.done() or self._stop.is_set() or self._front.failure):
+            await asyncio.wait((loading,), timeout=_LOOK_EVERY_S)
         if not loading.done():
+            code = EXIT_DRAINED
+            if self._front.failure is not None:
+                code = self._failed(self._front.failure)
             _LOG.info("stopped while loading")
-            await self._end_http(server, serving)
-            # The loading thread cannot be stopped.
-            _exit_now(EXIT_DRAINED)
+            await self._front.close()
+            _exit_now(code)  # The loading thread cannot be stopped.
         if error := loading.exception():
-            await self._end_http(server, serving)
+            await self._front.close()
             return _exit_code(error)
         model = loading.result()
-        self.serving.loaded(model)
+        code = await self._until_served(model)
+        if code is None:
+            self._say_ready(listener, ready_line, model)
+            code = await self._until_stopped(model)
+        await self._drain()
+        if streams := self._front.unfinished:
+            _LOG.warning("ending with %d streams unfinished", streams)
+            model.service.abandon()
+            # So that those who wait for a first chunk hear why there is none.
+            await asyncio.sleep(TOLD_S)
+        await self._front.close()
+        if self._at_once:
+            _exit_now(code)
+        await self._close(model, code)
+        _LOG.info("ended")
+        return code
+
+    async def _until_served(self, model: Model) -> int | None:
+        """Wait until clients are spoken to; the exit code where something else comes first."""
+        served = asyncio.create_task(self._front.serve(model))
+        while not (served.done() or self._stop.is_set()):
+            if self._front.failure is not None:
+                return self._failed(self._front.failure)
+            await asyncio.wait((served,), timeout=_LOOK_EVERY_S)
+        if served.done():
+            served.result()
+            return None
+        served.cancel()
+        self._front.finish("draining")
+        return EXIT_DRAINED
+
+    def _say_ready(self, listener: Any, ready_line: Any, model: Model) -> None:
         line = {
             "event": "ready",
             "url": url_of(listener),
@@ -107,19 +147,6 @@ class Lifecycle:
         }
         print(json.dumps(line), file=ready_line, flush=True)
         _LOG.info("ready: open %s; Ctrl-C ends it", line["url"])
-        code = await self._until_stopped(model)
-        await self._drain()
-        if serving_now := self.serving.open_deliveries + self.serving.beginning:
-            _LOG.warning("ending with %d streams unfinished", serving_now)
-            model.service.abandon()
-            # So that those who wait for a first chunk hear why there is none.
-            await asyncio.sleep(TOLD_S)
-        await self._end_http(server, serving)
-        if self._at_once:
-            _exit_now(code)
-        await self._close(model, code)
-        _LOG.info("ended")
-        return code
 
     async def _close(self, model: Model, code: int) -> None:
         """End the engine; whatever hangs in it ends with the process."""
@@ -157,31 +184,32 @@ class Lifecycle:
     async def _until_stopped(self, model: Model) -> int:
         """Wait for a signal or the engine's end; the exit code."""
         while not self._stop.is_set():
-            if model.service.health().status == "failed":
-                _LOG.error("the engine has died; ending")
-                self.serving.state = "failed"
-                self._drain_until_s = time.monotonic() + ABANDONED_S
-                return EXIT_ENGINE
+            health = model.service.health()
+            self._front.tell(health)
+            if health.status == "failed":
+                return self._failed("the engine has died")
+            if self._front.failure is not None:
+                return self._failed(self._front.failure)
             try:
                 await asyncio.wait_for(self._stop.wait(), _LOOK_EVERY_S)
             except TimeoutError:
                 continue
-        self.serving.state = "draining"
+        self._front.finish("draining")
         return EXIT_DRAINED
+
+    def _failed(self, why: str) -> int:
+        """Begin to end, because it cannot serve any more; the exit code."""
+        _LOG.error("%s; ending", why)
+        self._front.finish("failed")
+        self._drain_until_s = time.monotonic() + ABANDONED_S
+        return EXIT_ENGINE
 
     async def _drain(self) -> None:
         """Wait until what has begun is delivered, or until time is up."""
-        for session in list(self.serving.sessions):
-            session.drain()
-        serving = self.serving
-        while serving.open_deliveries or serving.beginning or serving.sessions:
+        while self._front.is_busy:
             if time.monotonic() > self._drain_until_s:
                 return
             await asyncio.sleep(_LOOK_EVERY_S / 2)
-
-    async def _end_http(self, server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
-        server.should_exit = True
-        await serving
 
     def _signalled(self, number: int) -> None:
         if self._stop.is_set():
@@ -189,8 +217,8 @@ class Lifecycle:
             self._drain_until_s = 0.0
             self._at_once = True
             return
-        _LOG.info("%s: draining for at most %g s", signal.Signals(number).name, DRAIN_S)
-        self._drain_until_s = time.monotonic() + DRAIN_S
+        _LOG.info("%s: draining for at most %g s", signal.Signals(number).name, self.drain_s)
+        self._drain_until_s = time.monotonic() + self.drain_s
         self._stop.set()
 
     def _abandoned(self) -> None:

@@ -4,36 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import logging
+import resource
 import socket
 from typing import TYPE_CHECKING
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from server.errors import ServerError
-from server.response import ABORT
+from server.connection import WRITE_BUFFER_BYTES, Connection
+from server.errors import PortError
+from server.socket_connection import SocketConnection
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Generator
 
     from fastapi import FastAPI
 
-# About 1.4 s of audio each; Linux doubles the first. With the kernel's own sizes a reader that
-# stalls is noticed only minutes of audio later, and as much is sent in vain after a cancel.
-SEND_BUFFER_BYTES = 64 * 1024
-WRITE_BUFFER_BYTES = 64 * 1024
+    from server.limits import Limits
+    from server.metrics import Metrics
+
+SEND_BUFFER_BYTES = WRITE_BUFFER_BYTES  # Of the kernel; Linux doubles it.
 # Between two sentences of a client that reuses its connection.
 KEEP_ALIVE_S = 75
 # A player that takes audio as it plays answers a ping only when it has read all that lies before.
 PING_S = 60.0
 # Larger than any message the session takes, so that it can say why it takes it not.
 LARGEST_MESSAGE_BYTES = 4 << 20
+_OTHER_FILES = 512  # Weights, the engine's own sockets and pipes, devices.
 
-
-class PortError(ServerError):
-    """The address cannot be listened on."""
+_LOG = logging.getLogger("server")
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -76,13 +76,14 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def http_server(app: FastAPI) -> uvicorn.Server:
+def http_server(app: FastAPI, limits: Limits, metrics: Metrics) -> uvicorn.Server:
     """A uvicorn server of `app` that leaves signals to whoever runs it."""
+    _allow_files(limits.connections)
     logging.getLogger("uvicorn.error").addFilter(_is_news)
     config = uvicorn.Config(
         app,
-        http=_Http,
-        ws="websockets-sansio",
+        http=functools.partial(Connection, limits, metrics),  # pyright: ignore[reportArgumentType]
+        ws=functools.partial(SocketConnection, limits),  # pyright: ignore[reportArgumentType]
         ws_per_message_deflate=False,  # 53 instead of 8 microseconds a chunk, for nothing.
         ws_max_size=LARGEST_MESSAGE_BYTES,
         ws_ping_interval=PING_S / 2,
@@ -94,7 +95,9 @@ def http_server(app: FastAPI) -> uvicorn.Server:
         access_log=False,
         server_header=False,
     )
-    return _Server(config)
+    server = _Server(config)
+    metrics.open_connections.set_function(lambda: len(server.server_state.connections))
+    return server
 
 
 class _Server(uvicorn.Server):
@@ -103,15 +106,31 @@ class _Server(uvicorn.Server):
         yield
 
 
-class _Http(HttpToolsProtocol):
-    """A connection whose requests, and the WebSocket it may become, can abort it."""
+def _allow_files(connections: int) -> None:
+    """Raise this process' limit of open files to what so many connections need."""
+    needed = connections + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed < needed:
+        _LOG.warning(
+            "%d open files are allowed, and --limit connections=%d needs %d; raise ulimit -n",
+            *(allowed, connections, needed),
+        )
 
-    def connection_made(self, transport: asyncio.Transport) -> None:
-        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        self.app_state = {**self.app_state, ABORT: transport.abort}
-        super().connection_made(transport)
+
+_NO_NEWS = (
+    # So a raw stream that fails tells its client, and a handshake is refused; a line of our own
+    # says why.
+    "returned without completing response",
+    "returned without completing handshake",
+    # Its client is told by close code 1007; a traceback for each such frame fills a disk.
+    "Invalid UTF-8 sequence received from client",
+)
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    # That is how a raw stream that fails tells its client; the request's own line says why.
-    return "returned without completing response" not in record.getMessage()
+    message = record.getMessage()
+    return not any(known in message for known in _NO_NEWS)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import logging
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from server.checkpoint import open_checkpoint
 from server.checks import require_checks, weights_sha256
 from server.engine import Sampling, find_device, open_engine
-from server.presets import config_sha256, served_as
+from server.places import LONGEST_WAIT_S, Admission
+from server.presets import check_recipe, config_sha256, served_as
 from server.serving import Model
 from server.text import TextEncoder
 from server.voices import Voices
@@ -24,10 +25,14 @@ from server.weights import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from server.checks import Check
     from server.codec_decoder import CodecDecoder
     from server.engine import Engine
     from server.frames import TokenLayout
     from server.metrics import Metrics
+    from server.preset import Device
     from server.presets import Preset
 
 THREADS = 1  # Of torch: more wait for each other, and for the event loop.
@@ -36,7 +41,13 @@ log = logging.getLogger(__name__)
 
 
 def load_model(
-    preset: Preset, metrics: Metrics, *, store: str | None = None, allow_unchecked: bool = False
+    preset: Preset,
+    metrics: Metrics,
+    *,
+    store: str | None = None,
+    allow_unchecked: bool = False,
+    longest_wait_s: float = LONGEST_WAIT_S,
+    admission: Admission = "places",
 ) -> Model:
     """Load what `preset` names; blocks until it is warm.
 
@@ -56,10 +67,9 @@ def load_model(
     given = local_folder(location, MODEL_FILES)
     if warning := not_pinned(location, given):
         log.warning("%s", warning)
+    checks: dict[str, Check] = {}
     if preset.stored_as is not None and not allow_unchecked:
-        require_checks(
-            preset.checks_path(store), served_as(preset, weights_sha256(given)), preset.name
-        )
+        checks = _passed_checks(preset, given, device, store)
     checkpoint = open_checkpoint(given)
     text = TextEncoder(checkpoint.folder, checkpoint.layout)
     codec_folder = local_folder(preset.codec_location(), CODEC_FILES)
@@ -75,6 +85,7 @@ def load_model(
         options = DecoderOptions(
             dtype=preset.codec_dtype,
             form=preset.decode,
+            kernels=preset.codec_kernels,
             noise=preset.noise,
             graphs=preset.cuda_graphs,
         )
@@ -98,12 +109,18 @@ def load_model(
             metrics,
             max_streams=preset.max_streams,
             max_queue=preset.max_queue,
+            longest_wait_s=longest_wait_s,
+            admission=admission,
         )
     finally:
         gc.enable()
     config = resolved_config(preset)
     facts = service.engine.facts
-    config["weights"] = {"model": fingerprint(given), "codec": fingerprint(codec_folder)}
+    config["weights"] = {
+        "model": fingerprint(given, noted=True),
+        "codec": fingerprint(codec_folder),
+    }
+    config["checks"] = {name: asdict(check) for name, check in checks.items()}
     config["engine"] = {name: getattr(facts, name) for name in facts.__dataclass_fields__}
     return Model(
         service,
@@ -112,6 +129,28 @@ def load_model(
         default_sampling(preset, checkpoint.layout),
         config,
     )
+
+
+def _passed_checks(
+    preset: Preset, folder: Path, device: Device, store: str | None
+) -> dict[str, Check]:
+    """Checks of the stored checkpoint in `folder` by name; what judged by less is said.
+
+    Raises:
+        WeightsError: it was made by another recipe than the preset has, or did not pass.
+    """
+    check_recipe(preset, folder)
+    served = served_as(preset, weights_sha256(folder, noted=True), device)
+    checks = require_checks(preset.checks_path(store), served, preset.name)
+    for name, check in checks.items():
+        if check.reduced:
+            log.warning(
+                "%s: its check %s is of a reduced run (%s generations); a whole one may fail it",
+                preset.name,
+                name,
+                check.generations,
+            )
+    return checks
 
 
 def resolved_config(preset: Preset) -> dict[str, Any]:

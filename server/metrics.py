@@ -7,8 +7,9 @@ it at the same time.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -41,16 +42,41 @@ Outcome = Literal[
     "stalled",
 ]
 
+# Why a connection was closed before the application saw a request.
+Refusal = Literal["too_many", "slow_headers", "large_headers"]
+
 # Fine where a listener notices (tens of milliseconds to a second), coarse above.
 _LATENCY_BUCKETS_S = (
     *(0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.125, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5),
-    *(0.75, 1, 1.5, 2, 3, 5, 10),
+    *(0.75, 1, 1.5, 2, 3, 5, 10, 20, 30),
 )
+# Nearly all find a place at once; those who do not wait for the end of somebody's utterance.
+_WAIT_BUCKETS_S = (0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 3, 5, 7.5, 10, 15, 20, 30, 60)
 _STEP_BUCKETS_S = (
     *(0.0005, 0.001, 0.0015, 0.002, 0.003, 0.004, 0.005, 0.006, 0.008, 0.01, 0.012, 0.015),
     *(0.02, 0.03, 0.05, 0.1, 0.25, 0.5, 1),
 )
-_RTF_BUCKETS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1, 1.1, 1.25, 1.5, 2, 4)
+_RTF_BUCKETS = (
+    0.05,
+    0.1,
+    0.2,
+    0.3,
+    0.4,
+    0.5,
+    0.6,
+    0.7,
+    0.8,
+    0.9,
+    0.95,
+    1,
+    1.1,
+    1.25,
+    1.5,
+    2,
+    3,
+    5,
+    8,
+)
 _BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 256)
 _LAG_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1)
 
@@ -67,6 +93,8 @@ class PlaybackClock:
 
     def sent(self, samples: int, now_s: float) -> float:
         """Seconds of silence before these `samples`; 0.0 when they came in time."""
+        if not samples:  # A header: nothing to play yet.
+            return 0.0
         late_s = 0.0 if self.dry_at_s is None else max(0.0, now_s - self.dry_at_s)
         starts_s = now_s if self.dry_at_s is None or late_s else self.dry_at_s
         self.dry_at_s = starts_s + samples / SAMPLE_RATE_HZ
@@ -109,14 +137,39 @@ class Metrics:
         self.event_loop_lag_seconds = histogram(
             "event_loop_lag_seconds", "Lateness of the event loop", _LAG_BUCKETS_S
         )
+        self.queue_wait_seconds = histogram(
+            "queue_wait_seconds", "Time that requests waited for a place", _WAIT_BUCKETS_S
+        )
         self.active_streams = gauge("active_streams", "Streams that are being generated")
         self.queue_depth = gauge("queue_depth", "Requests that wait for a place")
+        self.max_streams = gauge("max_streams", "Streams that may be generated at once")
+        self.max_queue = gauge("max_queue", "Requests that may wait for a place")
         self.open_sockets = gauge("open_sockets", "WebSockets that are open")
+        self.open_connections = gauge(
+            "open_connections", "Connections of all kinds, those of WebSockets included"
+        )
+        self.state = Gauge(
+            "speech_state",
+            "1 for the state that the server is in",
+            ["state"],
+            registry=self.registry,
+        )
         self.requests = counter(
             "requests", "Requests by transport and outcome", ("transport", "outcome")
         )
+        self.connections_refused = counter(
+            "connections_refused", "Connections closed before they had sent a request", ["reason"]
+        )
+        # From 0, so that the first of each is an increase.
+        for transport, outcome in itertools.product(get_args(Transport), get_args(Outcome)):
+            self.requests.labels(transport, outcome)
+        for reason in get_args(Refusal):
+            self.connections_refused.labels(reason)
         self.busy_seconds = counter(
             "busy_seconds", "Time in which the engine's thread stepped or decoded"
+        )
+        self.api_restarts = counter(
+            "api_restarts", "API processes that ended by themselves and were started again"
         )
         # Memory, processor time and start of this process, as Prometheus' clients name them. Where
         # the engine is a process of its own, that is not in them.
@@ -147,6 +200,11 @@ class Metrics:
             self.rtf.observe(rtf)
         if misaligned_tokens:
             self.misaligned_tokens.inc(misaligned_tokens)
+
+    def now_in(self, state: str, states: Sequence[str]) -> None:
+        """Say which of the `states` the server is in."""
+        for each in states:
+            self.state.labels(each).set(each == state)
 
     def sent(self, samples: int, late_s: float) -> None:
         """Count a chunk of audio that was handed to a socket, `late_s` after it was needed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from server import frames
+from server.step_times import StepTimes
 
 _STEPS = 256  # steps that tau's p99 is of: 0.7 s of a fast GPU, some seconds of a CPU
 _DELIVERIES_S = 10.0
@@ -31,6 +32,7 @@ class Pace:
         self._intervals: deque[float] = deque(maxlen=_STEPS)
         self._deliveries: deque[tuple[float, float]] = deque()
         self._refreshed_s = float("-inf")
+        self.steps = StepTimes()
         self.step_s = step_s  # from one step to the next, smoothed
         self.step_p99_s = step_s  # of the engine alone: what else a round does is delivery
         self.interval_p99_s = step_s
@@ -59,12 +61,16 @@ class Pace:
         """How long before a player runs dry its next audio must be ready to decode."""
         return max(self._floor_s, self.arrival_s + 2 * self.step_p99_s)
 
-    def stepped(self, interval_s: float, now: float, *, took_s: float | None = None) -> None:
+    def stepped(
+        self, interval_s: float, now: float, *, took_s: float | None = None, streams: int = 0
+    ) -> None:
         """A token of each stream came `interval_s` after the last; the engine `took_s` for it.
 
         On a CPU the codec runs between two steps, so that the engine takes less than the interval.
         """
         if 0 < interval_s <= _LONGEST_STEP_S:
+            if streams:
+                self.steps.stepped(streams, interval_s, now)
             took_s = interval_s if took_s is None else min(took_s, interval_s)
             if not self._steps:
                 self.step_s = self.interval_p99_s = interval_s

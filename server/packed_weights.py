@@ -10,16 +10,15 @@ expansion proves itself.
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from server.errors import WeightsError
-from server.files import write_json
+from server.files import read_json, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 MANIFEST = "packed.json"
 WEIGHTS = "packed.safetensors"
+_REMEDY = "fetch the checkpoint again"
+Form = Literal["int8", "float16"]
 SCALE = ":scale"  # What follows a matrix' name in the name of its scales.
 
 
@@ -46,7 +47,7 @@ class Run:
 class PackedTensor:
     """One tensor of the manifest; `shape` and `sha256` are those of its float16 expansion."""
 
-    form: Literal["int8", "float16"]
+    form: Form
     shape: tuple[int, ...]
     sha256: str
     runs: tuple[Run, ...] = ()  # Empty: every row is stored, in order.
@@ -59,28 +60,40 @@ def read_manifest(folder: Path) -> dict[str, PackedTensor]:
         WeightsError: `packed.json` is missing, or not a manifest of this schema.
     """
     path = folder / MANIFEST
-    try:
-        value = json.loads(path.read_text("utf-8"))
-        version = value["schema_version"]
-        if version != SCHEMA_VERSION:
-            raise WeightsError(
-                f"{path}: schema version {version}, this program reads {SCHEMA_VERSION}; install "
-                "the version that the checkpoint was made for"
-            )
-        return {
-            name: PackedTensor(
-                form=row["form"],
-                shape=tuple(row["shape"]),
-                sha256=row["sha256"],
-                runs=tuple(Run(*run) for run in row.get("runs", [])),
-            )
-            for name, row in value["tensors"].items()
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    value = read_json(path, absent="not a packed checkpoint", remedy=_REMEDY)
+    if value.get("schema_version") != SCHEMA_VERSION:
         raise WeightsError(
-            f"{path}: not a manifest of packed weights ({type(error).__name__}: {error}); fetch "
-            "the checkpoint again"
+            f"{path}: schema version {value.get('schema_version')!r}, this program reads "
+            f"{SCHEMA_VERSION}; install the version that the checkpoint was made for"
+        )
+    try:
+        return {name: _packed_tensor(row) for name, row in value["tensors"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise WeightsError(
+            f"{path}: not a manifest of packed weights ({type(error).__name__}: {error}); {_REMEDY}"
         ) from error
+
+
+def _packed_tensor(row: dict[str, Any]) -> PackedTensor:
+    """A row of the manifest.
+
+    Raises:
+        AttributeError, KeyError, TypeError, ValueError: it is none.
+    """
+    shape, runs = tuple(row["shape"]), tuple(Run(*run) for run in row.get("runs", []))
+    if row["form"] not in get_args(Form) or not isinstance(row["sha256"], str):
+        raise ValueError(f"form {row['form']!r}, sha256 {row['sha256']!r}")
+    if not all(_is_size(size) for size in shape):
+        raise ValueError(f"shape {shape}")
+    if not all(_is_size(n) for run in runs for n in (run.row, run.count, run.step)):
+        raise ValueError("runs of rows are no whole numbers")
+    if runs and sum(run.count for run in runs) != (shape or (0,))[0]:
+        raise ValueError(f"runs of {sum(run.count for run in runs)} rows, of shape {shape}")
+    return PackedTensor(form=row["form"], shape=shape, sha256=row["sha256"], runs=runs)
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 32
 
 
 def write_manifest(folder: Path, tensors: Mapping[str, PackedTensor]) -> None:

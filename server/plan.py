@@ -85,7 +85,7 @@ class PlannerConfig:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRow:
-    """A row to decode: latents `start` to `start + latents` of a stream, `end` known."""
+    """A row to decode: latents `start` to `stop` of a stream, `end` known."""
 
     stream: str
     start: int
@@ -93,6 +93,12 @@ class PlannedRow:
     end: int
     lead_in: bool  # Decoded to look for the onset, with little right context.
     epoch: int  # Of the stream's plan; `delivered` drops rows of an older one.
+    is_rest: bool = False  # Its right context is cut short: the stream ends there.
+
+    @property
+    def stop(self) -> int:
+        """The latent after its last."""
+        return self.start + self.latents
 
 
 @dataclass(frozen=True, slots=True)

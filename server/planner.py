@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from server import frames
 from server.hop_rule import HopRule, StreamState
 from server.pace import Pace
 from server.plan import PlannedBatch, PlannedRow, PlannerConfig, call_sizes, hop_of
@@ -50,19 +49,28 @@ class Planner:
     def __len__(self) -> int:
         return len(self._streams)
 
-    def open(self, stream: str, *, lead_in: bool, paced: bool = True) -> None:
+    def open(
+        self,
+        stream: str,
+        *,
+        lead_in: bool,
+        paced: bool = True,
+        speed: float = 1.0,
+        held_s: float = 0.0,
+    ) -> None:
         """Take up a stream. With `lead_in` its start is decoded only to find where speech begins,
         until `speak`.
 
         One that is not `paced` is played by nobody yet: its rows are as long as rows can be, and
-        begin where they always would, so that its audio does not depend on the clock.
+        begin where they always would, so that its audio does not depend on the clock. `speed` and
+        `held_s` are as a request's: how its player uses up what it is sent.
 
         Raises:
             ValueError: a stream of this name is open.
         """
         if stream in self._streams:
             raise ValueError(f"stream {stream!r} is open; close it first or give another name")
-        self._streams[stream] = StreamState(stream, self._epoch(), lead_in, paced)
+        self._streams[stream] = StreamState(stream, self._epoch(), lead_in, paced, speed, held_s)
 
     def add(self, tokens: Mapping[str, int], now: float, took_s: float | None = None) -> None:
         """One engine step, which `took_s`, gave so many aligned codes to each of these streams."""
@@ -75,7 +83,9 @@ class Planner:
         if most:
             if self._stepped_s is not None:
                 each_s = None if took_s is None else took_s / most
-                self.pace.stepped((now - self._stepped_s) / most, now, took_s=each_s)
+                self.pace.stepped(
+                    (now - self._stepped_s) / most, now, took_s=each_s, streams=len(tokens)
+                )
             self._stepped_s = now
 
     def idle(self) -> None:
@@ -101,8 +111,7 @@ class Planner:
     def sent(self, stream: str, samples: int, now: float) -> None:
         """So many samples were handed to the stream's socket."""
         if (state := self._streams.get(stream)) is not None:
-            # A player that ran dry has waited: what it is sent plays from now.
-            state.dry_s = max(state.dry_s, now) + samples / frames.SAMPLE_RATE_HZ
+            state.sent(samples, now)
             state.due_s = -math.inf
 
     def slack_s(self, stream: str, now: float) -> float:
@@ -208,6 +217,7 @@ class Planner:
                         end=self._rule.end(stream, latents),
                         lead_in=stream.lead_in,
                         epoch=stream.epoch,
+                        is_rest=self._rule.is_rest(stream, latents),
                     )
                 )
                 stream.next += latents

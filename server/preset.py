@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from server.checks import CHECKS_FILE
 from server.engine import EngineSettings, fastest_cpu_dtype
 from server.errors import ConfigurationError, WeightsError
+from server.files import PLAIN_NAME, is_plain_name
 from server.plan import PlannerConfig
 from server.recipe import Recipe
 from server.weights import WeightsLocation, parse_location
@@ -47,6 +48,7 @@ class Preset:
         decoder: "batched" decodes rows of many streams in a call, "per_stream" one row.
         decode: "cropped" computes what a hop needs, "window" four frames a hop as upstream does.
         first_chunk_frames, largest_hop, longest_wait_ms, tick_frames: `PlannerConfig`'s.
+        codec_kernels: `DecoderOptions.kernels`: what runs the codec's layers on a GPU.
         codec_device: where the codec runs; None is where the language model does.
         cuda_graphs: whether the codec's calls are captured on a GPU.
         noise: whether the codec adds the noise that it was trained with.
@@ -79,6 +81,7 @@ class Preset:
     longest_wait_ms: float = 40.0
     tick_frames: int = 512
     codec_dtype: Dtype = "float32"
+    codec_kernels: Literal["auto", "torch", "triton"] = "auto"
     codec_device: Device | None = None
     cuda_graphs: bool = True
     noise: bool = True
@@ -125,7 +128,7 @@ class Preset:
         """
         if self.stored_as is None:
             return parse_location(self.model, base=self.base)
-        folder = self._checkpoints(store) / self.stored_as
+        folder = self._stored(self.stored_as, store)
         if not folder.is_dir():
             raise WeightsError(
                 f"{folder}: preset {self.name} has no checkpoint yet; materialize checkpoints and "
@@ -139,15 +142,20 @@ class Preset:
         Raises:
             ConfigurationError: the store is not a folder.
         """
-        return self._checkpoints(store) / self.name / CHECKS_FILE
+        return self._stored(self.name, store) / CHECKS_FILE
 
-    def _checkpoints(self, store: str | None) -> Path:
+    def _stored(self, name: str, store: str | None) -> Path:
+        """The folder of the preset `name` in the store: never that of all, nor one elsewhere."""
+        if not is_plain_name(name):
+            raise ConfigurationError(
+                f"preset {self.name!r}: {name!r} names a folder of the store; give {PLAIN_NAME}"
+            )
         if not store or "://" in store:
             raise ConfigurationError(
                 f"preset {self.name}: its checkpoint is in the store, and the store {store!r} is "
                 "not a folder; give one by SPEECH_STORE or --store, or the checkpoint by --model"
             )
-        return Path(store).expanduser().resolve() / CHECKPOINTS
+        return Path(store).expanduser().resolve() / CHECKPOINTS / name
 
     @property
     def stored_as(self) -> str | None:

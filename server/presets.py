@@ -15,17 +15,19 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from server.checks import Served
-from server.errors import ConfigurationError
+from server.checks import RECORD_FILE, Served
+from server.errors import ConfigurationError, WeightsError
+from server.files import PLAIN_NAME, is_plain_name, read_json
 from server.preset import STORE as STORE
 from server.preset import Preset as Preset
 from server.preset import config_sha256 as config_sha256
+from server.recipe import Recipe
 from server.weights import is_repository, parse_location
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from server.recipe import Recipe
+    from server.preset import Device
 
 TABLE = Path(__file__).with_name("presets.toml")
 VARIABLE = "SPEECH_PRESETS"
@@ -39,7 +41,8 @@ def load_preset(name: str, environment: Mapping[str, str] | None = None) -> Pres
     """The preset of that name or alias.
 
     Raises:
-        ConfigurationError: there is none, or a table is not what it must be.
+        ConfigurationError: there is none, a table is not what it must be, or the row serves the
+            checkpoint of a preset that has none, or that is made otherwise.
     """
     presets = load_presets(environment)
     for preset in presets.values():
@@ -47,22 +50,24 @@ def load_preset(name: str, environment: Mapping[str, str] | None = None) -> Pres
             _check_owner(preset, presets)
             return preset
     known = ", ".join(n for preset in presets.values() for n in (preset.name, *preset.aliases))
-    raise ConfigurationError(f"no preset {name!r}; there are {known}; add rows with {VARIABLE}")
+    user = (os.environ if environment is None else environment).get(VARIABLE, "")
+    more = f"{VARIABLE}={user} was read, too" if user else f"add rows with {VARIABLE}"
+    raise ConfigurationError(f"no preset {name!r}; there are {known}; {more}")
 
 
 def load_presets(environment: Mapping[str, str] | None = None) -> dict[str, Preset]:
     """Every preset by name: the project's, then the user's.
 
+    What a row says of another's checkpoint is looked at when that row is asked for (`load_preset`):
+    one that cannot be true stops no other.
+
     Raises:
-        ConfigurationError: a file, row or value is not what it must be, or a row of the user
-            serves the checkpoint of a preset that has none, or that is made otherwise.
+        ConfigurationError: a file, row or value is not what it must be.
     """
     environment = os.environ if environment is None else environment
     presets = _read(TABLE)
-    rows: dict[str, Preset] = {}
     if user := environment.get(VARIABLE, ""):
-        rows = _read(Path(user).expanduser().resolve())
-        presets |= rows
+        presets |= _read(Path(user).expanduser().resolve())
     owners: dict[str, str] = {}
     for preset in presets.values():
         for name in (preset.name, *preset.aliases):
@@ -72,9 +77,6 @@ def load_presets(environment: Mapping[str, str] | None = None) -> dict[str, Pres
                     "rename one or drop its alias"
                 )
             owners[name] = preset.name
-    # Of ours, one that a row of the user breaks is refused when it is asked for (`load_preset`).
-    for preset in rows.values():
-        _check_owner(preset, presets)
     return presets
 
 
@@ -115,7 +117,7 @@ def weights_owner(preset: Preset, environment: Mapping[str, str] | None = None) 
 
 def recipe_of(preset: Preset, environment: Mapping[str, str] | None = None) -> Recipe:
     """How the weights of `preset` are made, and what they may stray: its own table, else the one of
-    whose checkpoint it serves. Where it has both, they make the same weights (`load_presets`).
+    whose checkpoint it serves. Where it has both, they make the same weights (`load_preset`).
 
     Raises:
         ConfigurationError: neither has a table.
@@ -129,8 +131,36 @@ def recipe_of(preset: Preset, environment: Mapping[str, str] | None = None) -> R
     return recipe
 
 
-def served_as(preset: Preset, weights_sha256: str) -> Served:
-    """What checks of `preset` are of, when it serves the weights of that hash.
+def check_recipe(
+    preset: Preset, folder: Path, environment: Mapping[str, str] | None = None
+) -> None:
+    """Do nothing, if the stored checkpoint in `folder` was made as its preset says now.
+
+    A recipe may be edited after the checkpoint was made: its weights must not be served, judged or
+    timed under the new one's name. A preset whose weights are none of the store has none.
+
+    Raises:
+        WeightsError: it was made by another recipe, or nothing says by which.
+    """
+    if preset.stored_as is None:
+        return
+    path, owner = folder / RECORD_FILE, weights_owner(preset, environment)
+    remedy = f"materialize checkpoints for {owner.name} again"
+    record = read_json(path, absent=f"the checkpoint was never finished; {remedy}", remedy=remedy)
+    try:
+        made = Recipe(**{key: record["recipe"][key] for key in ("scheme", "base", "group_size")})
+        words = made.in_words
+    except (KeyError, TypeError, AttributeError) as error:
+        raise WeightsError(f"{path}: no record of a checkpoint ({error!r}); {remedy}") from error
+    wanted = recipe_of(owner, environment).in_words
+    if words != wanted:
+        raise WeightsError(
+            f"{path}: made as {words}, and preset {owner.name} says {wanted}; {remedy}"
+        )
+
+
+def served_as(preset: Preset, weights_sha256: str, device: Device) -> Served:
+    """What checks of `preset` are of, when it serves the weights of that hash on that device.
 
     Raises:
         ConfigurationError: nothing says what it may stray from its base model.
@@ -139,6 +169,7 @@ def served_as(preset: Preset, weights_sha256: str) -> Served:
     return Served(
         weights_sha256,
         config_sha256({name: settings[name] for name in _COMPUTED_BY}),
+        device,
         {"fidelity": recipe_of(preset).limit_nats},
     )
 
@@ -194,7 +225,7 @@ def _read(path: Path) -> dict[str, Preset]:
         raise ConfigurationError(
             f"{VARIABLE}={path}: {error.strerror}; give a TOML file of presets"
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:  # A number too long, bad UTF-8, too.
         raise ConfigurationError(f"{path} is not TOML: {error}; correct the file") from error
     for table in tables:
         if table != "presets":
@@ -209,12 +240,17 @@ def _build(path: Path, name: str, row: object) -> Preset:
     where = f"{path}: presets.{name}"
     if not isinstance(row, dict):
         raise ConfigurationError(f"{where} is {row!r}; it must be a table of settings")
-    settings = [f.name for f in dataclasses.fields(Preset) if f.name not in _NOT_SETTINGS]
-    for key in cast("dict[str, object]", row):
-        if key not in settings:
-            raise ConfigurationError(
-                f"{where}.{key} is not a setting; the settings are {', '.join(sorted(settings))}"
-            )
+    if not is_plain_name(name):
+        raise ConfigurationError(
+            f"{path}: [presets.{name!r}] is no name of a preset; it becomes a folder's, so give "
+            f"{PLAIN_NAME}"
+        )
+    settings = {f.name for f in dataclasses.fields(Preset)} - _NOT_SETTINGS
+    _check_keys(cast("dict[str, object]", row), settings, where)
+    recipe: object = cast("dict[str, object]", row).get("checkpoint")
+    if isinstance(recipe, dict):
+        known = {f.name for f in dataclasses.fields(Recipe)}
+        _check_keys(cast("dict[str, object]", recipe), known, f"{where}.checkpoint")
     try:
         # Through JSON, so that strict types still take a list for a tuple.
         text = json.dumps({**row, "name": name, "base": str(path.parent)}, allow_nan=False)
@@ -227,9 +263,19 @@ def _build(path: Path, name: str, row: object) -> Preset:
         raise ConfigurationError(
             f"{place} is {first['input']!r}: {first['msg']}; correct it"
         ) from error
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{where}: {error}; correct it") from error
     return _checked(preset, where)
+
+
+def _check_keys(row: Iterable[str], settings: Iterable[str], where: str) -> None:
+    """Refuse a key that means nothing: a mistyped one would leave its default in force."""
+    known = sorted(settings)
+    for key in row:
+        if key not in known:
+            raise ConfigurationError(
+                f"{where}.{key} is not a setting; the settings are {', '.join(known)}"
+            )
 
 
 def _checked(preset: Preset, where: str) -> Preset:
@@ -238,6 +284,9 @@ def _checked(preset: Preset, where: str) -> Preset:
     Raises:
         ConfigurationError: one cannot.
     """
+    for alias in preset.aliases:
+        if not alias or not alias.isprintable() or alias != alias.strip():
+            raise ConfigurationError(f"{where}.aliases has {alias!r}; give names on one line")
     limits = {
         "max_streams": (1, 4_096),
         "max_queue": (0, 65_536),

@@ -44,6 +44,12 @@ class Recipe:
     max_mean_kl_nats: float | None = None
 
     @property
+    def in_words(self) -> str:
+        """What decides which weights come of it: the same words, the same weights."""
+        groups = f" in groups of {self.group_size}" if self.scheme.startswith("w4") else ""
+        return f"{self.scheme}{groups}" + (f" from {self.base}" if self.base else "")
+
+    @property
     def limit_nats(self) -> float:
         """The limit in force, nats a token."""
         given = self.max_mean_kl_nats

@@ -15,18 +15,22 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse, Response
 
-from server.protocol import CONTENT_TYPES, RequestError, ResponseFormat, SpeechBody
-from server.serving import timings_of
-from server.wav import wav_header
+from server.errors import RequestError
+from server.formats import FORMATS, ResponseFormat
+from server.rendition import Rendition
+from server.timings import timings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from starlette.types import Message, Receive, Scope, Send
 
-    from server.serving import Delivery, Serving
+    from server.delivery import Delivery
+    from server.serving import Serving
     from server.speech import UtteranceReport
+    from server.speech_options import SpeechBody
 
+SLICE_BYTES = 64 * 1024  # Of a long body: its reader must take so much within `Limits.stall_s`.
 ABORT = "abort"  # Key of the connection's abort in a scope's state; the server puts it there.
 
 
@@ -63,14 +67,19 @@ class SpeechResponse(Response):
     async def _answer(self, send: Send) -> None:
         try:
             transport = "sse" if self._as_events else "http"
-            with await self._serving.begin(
-                self._body.input, self._body, transport, self._label, whole=self._whole
-            ) as delivery:
-                first = await delivery.next()
+            with (
+                await self._serving.begin(
+                    self._body.input, self._body, transport, self._label, whole=self._whole
+                ) as delivery,
+                Rendition(
+                    delivery, self.format, self._body.played_speed, whole=self._whole
+                ) as rendition,
+            ):
+                first = await rendition.next()
                 if first is None:
                     raise delivery.failure() or AssertionError("an end without a reason")
                 try:
-                    await self._deliver(delivery, first, send)
+                    await self._deliver(delivery, rendition, first, _counted(delivery, send))
                 except TimeoutError:
                     delivery.outcome = "stalled"
                     raise
@@ -79,19 +88,20 @@ class SpeechResponse(Response):
             response = JSONResponse(error.body(), error.status, headers)
             await response({"type": "http"}, _nothing, send)
 
-    async def _deliver(self, delivery: Delivery, first: bytes, send: Send) -> None:
+    async def _deliver(
+        self, delivery: Delivery, rendition: Rendition, first: bytes, send: Send
+    ) -> None:
         if self._whole:
             await self._send_whole(delivery, first, send)
+            rendition.sent(first)
             return
-        media = "text/event-stream" if self._as_events else CONTENT_TYPES[self.format]
+        media = "text/event-stream" if self._as_events else FORMATS[self.format].content_type
         await self._send(send, self._start(delivery, media))
-        head = wav_header() if self.format == "wav" else b""
-        chunk: bytes | None = first
-        while chunk is not None:
-            await self._send(send, _part(self._framed(head + chunk)))
-            delivery.sent(chunk)
-            head = b""
-            chunk = await delivery.next()
+        audio: bytes | None = first
+        while audio is not None:
+            await self._send(send, _part(self._framed(audio)))
+            rendition.sent(audio)
+            audio = await rendition.next()
         failure = delivery.failure()
         if self._as_events:
             event = _error_event(failure) if failure else _done_event(delivery.report)
@@ -99,22 +109,15 @@ class SpeechResponse(Response):
         elif failure is None:
             await self._send(send, _part(b"", last=True))
 
-    async def _send_whole(self, delivery: Delivery, first: bytes, send: Send) -> None:
-        chunks = [first]
-        while (chunk := await delivery.next()) is not None:
-            chunks.append(chunk)
-        if failure := delivery.failure():
-            raise failure
-        audio = b"".join(chunks)
-        header = wav_header(len(audio)) if self.format == "wav" else b""
-        start = self._start(delivery, CONTENT_TYPES[self.format])
-        start["headers"].append((b"content-length", b"%d" % (len(header) + len(audio))))
+    async def _send_whole(self, delivery: Delivery, audio: bytes, send: Send) -> None:
+        start = self._start(delivery, FORMATS[self.format].content_type)
+        start["headers"].append((b"content-length", b"%d" % len(audio)))
         if report := delivery.report:
             start["headers"].append((b"x-finish-reason", report.finish_reason.encode()))
             start["headers"].append((b"x-speech-frames", b"%d" % report.frames))
         await self._send(send, start)
-        await self._send(send, _part(header + audio, last=True))
-        delivery.sent(audio)
+        for part, is_last in slices(audio):
+            await self._send(send, _part(part, last=is_last))
 
     def _start(self, delivery: Delivery, media: str) -> Message:
         headers = {
@@ -146,6 +149,23 @@ class SpeechResponse(Response):
     async def _send(self, send: Send, message: Message) -> None:
         async with asyncio.timeout(self._serving.limits.stall_s):
             await send(message)
+
+
+def slices(data: bytes) -> Iterator[tuple[bytes, bool]]:
+    """`data`, which is not empty, in slices of at most `SLICE_BYTES`, and which is the last."""
+    for start in range(0, len(data), SLICE_BYTES):
+        end = start + SLICE_BYTES
+        yield data[start:end], end >= len(data)
+
+
+def _counted(delivery: Delivery, send: Send) -> Send:
+    """`send`, and what the body takes is known to the delivery."""
+
+    async def counted(message: Message) -> None:
+        await send(message)
+        delivery.body_bytes += len(message.get("body", b""))
+
+    return counted
 
 
 async def _disconnected(receive: Callable[[], Awaitable[Message]]) -> None:

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from server.engine import Engine, EngineOutput
     from server.frames import TokenLayout
     from server.metrics import Metrics
-    from server.plan import PlannedBatch
+    from server.plan import PlannedBatch, PlannedRow
     from server.planner import Planner
     from server.speech import FinishReason, SpeechRequest, UtteranceReport
-    from server.utterance import ServedUtterance
+    from server.utterance import AudioSink
 
 PARK_S = 30.0  # Of audio that a reader has not taken: its generation pauses,
 RESUME_S = 20.0  # and goes on when so much is left.
@@ -45,11 +45,11 @@ class Submission:
     request: SpeechRequest
     prompt_ids: list[int]
     spoken_characters: int
-    utterance: ServedUtterance
+    utterance: AudioSink
     asked_s: float
 
 
-Event = tuple["ServedUtterance", "bytes | UtteranceReport"]
+Event = tuple["AudioSink", "bytes | UtteranceReport"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,11 @@ class Rounds:
             return
         self._streams[stream.name] = stream
         self._planner.open(
-            stream.name, lead_in=stream.lead_in.searching, paced=not stream.request.whole
+            stream.name,
+            lead_in=stream.lead_in.searching,
+            paced=not stream.request.whole,
+            speed=stream.request.speed,
+            held_s=stream.request.held_s,
         )
 
     def cancel(self, name: str) -> None:
@@ -171,8 +175,6 @@ class Rounds:
         for stream, output in given:
             if output.finish_reason is not None:
                 self._generated(stream, output.finish_reason)
-            else:
-                stream.guard.read(stream.codes.whole_frames)
 
     def _generated(self, stream: Stream, reason: Literal["stop", "length", "error"]) -> None:
         """Nothing more is generated for the stream."""
@@ -221,7 +223,7 @@ class Rounds:
                     continue
                 if not row.lead_in:
                     last = last_rows[row.stream] == index and self._planner.done(row.stream)
-                    self._hear(stream, samples, now, last=last)
+                    self._hear(stream, row, samples, now, last=last)
                 elif stream.lead_in.searching:
                     self._search(stream, samples)
             any_done = True
@@ -237,10 +239,24 @@ class Rounds:
         self._planner.speak(stream.name, latent)
         stream.guard.begin(latent * frames.SAMPLES_PER_LATENT)
 
-    def _hear(self, stream: Stream, samples: NDArray[np.int16], now: float, *, last: bool) -> None:
+    def _hear(
+        self,
+        stream: Stream,
+        row: PlannedRow,
+        samples: NDArray[np.int16],
+        now: float,
+        *,
+        last: bool,
+    ) -> None:
         """Guard and send decoded speech."""
+        # Of the codes that are heard, not of all that are there: how far generation is ahead
+        # depends on the clock, and where an utterance is cut may not.
+        stream.guard.read(stream.codes.whole_frames[: row.stop // frames.LATENTS_PER_FRAME])
         cut = stream.guard.hear(samples)
-        if cut is not None and stream.reason not in ("stop", "error"):
+        ended_itself = stream.reason in ("stop", "error") and (
+            row.is_rest or not stream.request.whole
+        )
+        if cut is not None and not ended_itself:
             self._stop(stream)
             samples = samples[: cut.samples]
             self._send(stream, stream.tail.push(stream.lead_in.speech(samples), last=True), now)
@@ -258,14 +274,16 @@ class Rounds:
         pace = self._planner.pace
         few = len(self._streams) < _FEW_STREAMS
         reserve_s = max(_FEW_RESERVE_S, pace.round_p99_s) if few else pace.jitter_s
+        speed = stream.request.speed  # Silence is counted as it is made, what is left as played.
         if stream.lead_in.waiting:
             if not stream.request.whole:
-                until_speech_s = self._planner.until_speech_s(stream.name)
-                self._send(stream, stream.lead_in.due(slack_s, reserve_s, until_speech_s), now)
+                until_s = self._planner.until_speech_s(stream.name) + stream.request.held_s
+                due = stream.lead_in.due(slack_s * speed, reserve_s * speed, until_s * speed)
+                self._send(stream, due, now)
             if stream.lead_in.searching and self._planner.done(stream.name):
                 self._speak(stream, stream.lead_in.give_up())
         elif stream.samples and not stream.request.whole:
-            self._send(stream, stream.tail.due(slack_s, reserve_s), now)
+            self._send(stream, stream.tail.due(slack_s * speed, reserve_s * speed), now)
         if stream.reason is not None and self._planner.done(stream.name):
             # Every row was delivered before the end was known.
             self._send(stream, stream.tail.push(np.zeros(0, np.int16), last=True), now)
@@ -290,7 +308,7 @@ class Rounds:
     def _send(self, stream: Stream, samples: NDArray[np.int16], now: float) -> None:
         if not len(samples):
             return
-        stream.times.sent(samples, now)
+        stream.times.sent(samples, now, stream.request.speed)
         stream.samples += len(samples)
         self._planner.sent(stream.name, len(samples), now)
         self.events.append((stream.utterance, samples.astype("<i2", copy=False).tobytes()))

@@ -17,15 +17,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from server.errors import ConfigurationError, ServerError, WeightsError
+from server.errors import (
+    BadRequestError,
+    ConfigurationError,
+    RequestError,
+    ServerError,
+    WeightsError,
+)
 from server.frames import SAMPLE_RATE_HZ
 from server.lifecycle import EXIT_CONFIGURATION, EXIT_ENGINE, EXIT_WEIGHTS
 from server.loading import load_model
 from server.metrics import Metrics
 from server.presets import DEFAULT_STORE, load_preset, overridden
-from server.protocol import RequestError
-from server.serving import timings_of
-from server.speech import BadRequestError, SpeechRequest, UtteranceReport
+from server.speech import SpeechRequest, UtteranceReport
+from server.timings import timings_of
 from server.wav import wav_header
 
 if TYPE_CHECKING:
@@ -59,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             report = asyncio.run(speak(model, arguments))
         finally:
             model.service.close()
-    except (ServerError, RequestError) as error:
+    except ServerError as error:
         return _told(error)
     except KeyboardInterrupt:
         print("interrupted; nothing is written", file=sys.stderr)

@@ -9,31 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from server.errors import ServerError
+from server.engine import Sampling  # Not for types alone: `wire` reads those of the fields.
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from server.engine import Sampling
-
 LeadIn = Literal["trim", "keep"]
 FinishReason = Literal["stop", "length", "silence", "loop", "cancelled", "error"]
-
-
-class OverloadedError(ServerError):
-    """No place is free and the queue is full; try again after `retry_after_s`."""
-
-    def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
-
-
-class BadRequestError(ServerError):
-    """The request cannot be spoken; `param` names the field at fault, if one is."""
-
-    def __init__(self, message: str, *, param: str | None = None) -> None:
-        super().__init__(message)
-        self.param = param
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,24 +29,34 @@ class SpeechRequest:
     lead_in: LeadIn = "trim"
     # Asked for as one file: nobody plays it while it is made, and a seed gives the same bytes.
     whole: bool = False
+    # How its player uses it up: so much faster than it is spoken, and never the last `held_s`
+    # seconds (as played) of what it was sent, which an encoder still holds.
+    speed: float = 1.0
+    held_s: float = 0.0
+    normalize: bool = True  # Put written forms into words.
+    tail_s: float | None = None  # Of silence kept at the end; None is the usual.
 
 
 @dataclass(frozen=True, slots=True)
 class UtteranceReport:
-    """How an utterance went. Times are from the request to the service, in ms; None: never."""
+    """How an utterance went: without more, one that never began.
+
+    Times are from the request to the service, in ms; None: never.
+    """
 
     finish_reason: FinishReason
-    frames: int
-    samples: int  # Given out, after trims.
-    trimmed_samples: int
-    misaligned_tokens: int
-    input_tokens: int
-    output_tokens: int
-    ttfa_ms: float | None
-    ttfs_ms: float | None
-    total_ms: float
-    rtf: float | None
+    frames: int = 0
+    samples: int = 0  # Given out, after trims.
+    trimmed_samples: int = 0
+    misaligned_tokens: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    ttfa_ms: float | None = None
+    ttfs_ms: float | None = None
+    total_ms: float = 0.0
+    rtf: float | None = None
     error: str | None = None
+    inserted_samples: int = 0  # Silence between the pieces of a text; within `samples`.
 
 
 @dataclass(frozen=True, slots=True)

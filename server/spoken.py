@@ -1,7 +1,8 @@
 """Text as it is said, in the plain letters and marks that the phonemizer knows.
 
 The phonemizer leaves out, without a word, what it does not know: a time of day, a number that
-touches its unit, a fraction, a letter of another script. What has a spoken form gets it here.
+touches its unit, a fraction, a letter of another script. `written` gives words to what has a spoken
+form; here is the rest, down to the alphabet.
 """
 
 from __future__ import annotations
@@ -9,17 +10,15 @@ from __future__ import annotations
 import re
 import unicodedata
 
-LONGEST_PIECE = 300
+from server.markup import PAUSE, plain_text
+from server.written import in_words
+
+LONGEST_PHONEMIZED = 300
 """Characters that go to the phonemizer at once: it cuts at 510 phonemes and drops a space there."""
 
 LONGEST_WORD = 40
 """Characters of one word or compound; longer ones are cut."""
 _DIGITS = re.compile(r"\d{16,}")  # Longer numbers have no words: digit by digit.
-_SPECIAL = re.compile(r"<\|[^|<>\s]*\|>")  # Tokens of language models are no text.
-
-EMOTIONS = ("laugh", "chuckle", "sigh", "cough", "sniffle", "groan", "yawn", "gasp")
-_EMOTION = re.compile(rf"<\s*/?\s*(?:{'|'.join(EMOTIONS)})\s*/?\s*>", re.IGNORECASE)
-
 # Letters that Unicode does not take apart into a plain letter and a mark.
 _LETTERS = {
     "ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ð": "th", "Ð": "Th",
@@ -31,7 +30,7 @@ _MARKS = {
     "\u2014": ", ", "\u2013": "-", "\u2012": "-", "\u2010": "-", "\u2011": "-", "\u2212": "-",
     "\u2026": "...", "(": ", ", ")": ", ", "[": ", ", "]": ", ", "{": ", ", "}": ", ",
     "_": " ", "~": " ", "|": " ", "*": " ", "\\": " ", "\u2022": ", ", "\u00bf": "", "\u00a1": "",
-    "\u00d7": " times ", "\u00f7": " divided by ", "=": " equals ", "\u2030": " per mille",
+    "\u00d7": " times ", "\u00f7": " divided by ", "\u2030": " per mille",
     "\u00bd": " a half", "\u00bc": " a quarter", "\u00be": " three quarters",
     "\u2153": " a third", "\u2154": " two thirds",
     "\uff0c": ", ", "\u3001": ", ", "\u3002": ". ", "\uff01": "! ", "\uff1f": "? ",
@@ -40,24 +39,8 @@ _MARKS = {
 _TABLE = str.maketrans(_LETTERS | _MARKS)
 _KEPT_MARKS = frozenset(" !,.:;?'-/&%$#@+^<>\u00a3\u20ac")
 
-_UNITS = {
-    "km/h": "kilometers an hour", "mph": "miles an hour", "km": "kilometers", "cm": "centimeters",
-    "mm": "millimeters", "kg": "kilograms", "ml": "milliliters", "ms": "milliseconds",
-    "kHz": "kilohertz", "MHz": "megahertz", "GB": "gigabytes", "MB": "megabytes",
-}  # fmt: skip
-_REPLACED: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"\u00a5\s*(\d[\d,.]*\d|\d)"), r"\1 yen"),
-    (re.compile(r"(\d)\s*\u00b0\s*C\b"), r"\1 degrees Celsius"),
-    (re.compile(r"(\d)\s*\u00b0\s*F\b"), r"\1 degrees Fahrenheit"),
-    (re.compile(r"\s*\u00b0"), " degrees"),
-    (re.compile(r"\b(\d{1,2}):00(?=\s*[ap]\.?m\b)", re.IGNORECASE), r"\1 "),
-    (re.compile(r"\b(\d{1,2}):00\b(?!:)"), r"\1 o'clock"),
-    (re.compile(r"\b(\d{1,2}):0([1-9])\b"), r"\1 oh \2"),
-    (re.compile(r"(?<=\d):(?=\d)"), " "),
-    (re.compile(r"(?<=\d)\s*([ap])(?:m\b|\.m\b\.?(?!\s*\Z))", re.IGNORECASE), r" \1.m."),
+_TIDIED: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(?<=\d)-(?=\d)"), " "),
-    *((re.compile(rf"(?<=\d)\s*{unit}\b"), f" {words}") for unit, words in _UNITS.items()),
-    (re.compile(r"(?<=\d)(?!(?:st|nd|rd|th|s)\b)(?=[A-Za-z])", re.IGNORECASE), " "),
     (re.compile(r"(?<=\s)-+(?=\s)|--+"), ", "),
     (re.compile(r"\s*,(?:\s*,)+"), ","),
     (re.compile(r"\s+(?=[,.!?;:])"), ""),
@@ -66,17 +49,17 @@ _REPLACED: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def spoken_pieces(text: str) -> list[str]:
-    """What of `text` can be said, in pieces of at most about `LONGEST_PIECE` characters.
+    """What of `text` can be said, in pieces of at most about `LONGEST_PHONEMIZED` characters.
 
     Marks on letters go (the dictionary has none), tags of emotions go (they are for models that
     were trained with them), and so do symbols and letters of scripts other than Latin.
     """
     said = spoken(text)
     pieces: list[str] = []
-    while len(said) > LONGEST_PIECE:
-        ends = [said.rfind(mark, 0, LONGEST_PIECE) + 1 for mark in (". ", "? ", "! ")]
-        cut = max(ends) or said.rfind(", ", 0, LONGEST_PIECE) + 1
-        cut = cut or said.rfind(" ", 0, LONGEST_PIECE) + 1 or LONGEST_PIECE
+    while len(said) > LONGEST_PHONEMIZED:
+        ends = [said.rfind(mark, 0, LONGEST_PHONEMIZED) + 1 for mark in (". ", "? ", "! ")]
+        cut = max(ends) or said.rfind(", ", 0, LONGEST_PHONEMIZED) + 1
+        cut = cut or said.rfind(" ", 0, LONGEST_PHONEMIZED) + 1 or LONGEST_PHONEMIZED
         pieces.append(said[:cut].strip())
         said = said[cut:].strip()
     return [piece for piece in [*pieces, said] if any(map(str.isalnum, piece))]
@@ -84,12 +67,10 @@ def spoken_pieces(text: str) -> list[str]:
 
 def spoken(text: str) -> str:
     """`text` with what has a spoken form in words, and nothing that the phonemizer cannot know."""
-    text = _EMOTION.sub(" ", _SPECIAL.sub(" ", text)).translate(_TABLE)
-    for pattern, words in _REPLACED[:4]:
-        text = pattern.sub(words, text)
+    text = in_words(PAUSE.sub(", ", plain_text(text))).translate(_TABLE)
     # One space for many, and no long compound: time grows with the square and cube of those.
     plain = " ".join("".join(map(_plain, unicodedata.normalize("NFKD", text))).split())
-    for pattern, words in _REPLACED[4:]:
+    for pattern, words in _TIDIED:
         plain = pattern.sub(words, plain)
     plain = _DIGITS.sub(lambda run: " ".join(run[0]), plain)
     return " ".join(" ".join(map(_broken, plain.split())).split())

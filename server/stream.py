@@ -16,13 +16,13 @@ from server.guards import Guard
 from server.lead_in import LeadIn
 from server.level import BLOCK_SAMPLES, amplitude, block_rms
 from server.speech import FinishReason, SpeechRequest, UtteranceReport
-from server.tail import Tail
+from server.tail import Tail, TailConfig
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from server.frames import TokenLayout
-    from server.utterance import ServedUtterance
+    from server.utterance import AudioSink
 
 _AUDIBLE = amplitude(-40.0)  # TTFS: the first 10 ms above it.
 _FIRST_CODES = 512
@@ -100,16 +100,17 @@ class StreamTimes:
     audible_s: float | None = None  # As a player without buffer plays it.
     _dry_s: float = 0.0
 
-    def sent(self, samples: NDArray[np.int16], now: float) -> None:
-        """Samples were handed over."""
+    def sent(self, samples: NDArray[np.int16], now: float, speed: float = 1.0) -> None:
+        """Samples were handed over, to be played so much faster."""
+        rate_hz = SAMPLE_RATE_HZ * speed
         if self.first_s is None:
             self.first_s = self._dry_s = now
         starts_s = max(self._dry_s, now)
         if self.audible_s is None:
             loud = np.flatnonzero(block_rms(samples) >= _AUDIBLE)
             if len(loud):
-                self.audible_s = starts_s + int(loud[0]) * BLOCK_SAMPLES / SAMPLE_RATE_HZ
-        self._dry_s = starts_s + len(samples) / SAMPLE_RATE_HZ
+                self.audible_s = starts_s + int(loud[0]) * BLOCK_SAMPLES / rate_hz
+        self._dry_s = starts_s + len(samples) / rate_hz
 
 
 class Stream:
@@ -120,7 +121,7 @@ class Stream:
         request: SpeechRequest,
         prompt_ids: list[int],
         spoken_characters: int,
-        utterance: ServedUtterance,
+        utterance: AudioSink,
         layout: TokenLayout,
         asked_s: float,
         now: float,
@@ -128,7 +129,9 @@ class Stream:
         self.request, self.prompt_ids, self.utterance = request, prompt_ids, utterance
         self.codes = CodeBuffer(layout)
         self.lead_in = LeadIn(request.lead_in)
-        self.tail = Tail()
+        self.tail = Tail(
+            TailConfig() if request.tail_s is None else TailConfig(keep_s=request.tail_s)
+        )
         self.guard = Guard(spoken_characters)
         self.times = StreamTimes(asked_s, now)
         self.output_tokens = 0

@@ -6,11 +6,14 @@ import re
 import threading
 from typing import TYPE_CHECKING, Protocol
 
-from server.errors import ConfigurationError, WeightsError
+from server.errors import ConfigurationError, NothingToSpeakError, WeightsError
+from server.markup import EMOTIONS, PAUSE, plain_text
+from server.pieces import LONGEST_PIECE, Piece, pieces
 from server.spoken import spoken_pieces
+from server.written import in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from server.frames import TokenLayout
@@ -20,6 +23,16 @@ TOKENIZER_FILE = "tokenizer.json"
 
 class FrontEnd(Protocol):
     """The part that knows one kind of text ids."""
+
+    @property
+    def emotions(self) -> tuple[str, ...]:
+        """Tags that the model was trained with."""
+        ...
+
+    @property
+    def reads(self) -> bool:
+        """Whether the model was trained with text as it is written, digits and signs included."""
+        ...
 
     def ids(self, text: str, voice: str) -> list[int]:
         """Ids of the text, without those that frame a prompt."""
@@ -46,18 +59,29 @@ class TextEncoder:
         """The voices that can speak."""
         return self._layout.voices
 
+    def pieces(
+        self, text: str, *, longest: int = LONGEST_PIECE, normalize: bool = True
+    ) -> Iterator[Piece]:
+        """What of `text` can be said, in pieces of at most `longest` letters; see `pieces`.
+
+        Without `normalize`, a model that was trained with text as it is written gets numbers and
+        the like so. Phonemes are of words: there they are always put into words.
+        """
+        read = in_words if normalize or not self._front_end.reads else _single_spaced
+        return pieces(plain_text(text, self._front_end.emotions), read, longest)
+
     def encode(self, text: str, voice: str) -> list[int]:
         """Prompt ids of `text` in `voice`. What cannot be spoken of a text is left out.
 
         Raises:
-            ValueError: no such voice, or nothing of the text can be spoken.
+            NothingToSpeakError: nothing of the text can be spoken.
+            ValueError: no such voice, or the text cannot be put into phonemes.
         """
         if voice not in self.voices:
             raise ValueError(f"no voice {voice!r}; there are {', '.join(self.voices)}")
         ids = self._front_end.ids(text, voice)
         if not ids:
-            start = text if len(text) <= 40 else f"{text[:40]}..."
-            raise ValueError(f"nothing in the text {start!r} can be spoken; send words")
+            raise NothingToSpeakError(text)
         return self._layout.prompt(ids, voice)
 
 
@@ -68,7 +92,8 @@ class Tokenizer:
     text end its own prompt.
     """
 
-    _special = re.compile(r"<\|[^|<>\s]*\|>|<custom_token_\d+>")
+    emotions = EMOTIONS
+    reads = True
 
     def __init__(self, folder: Path, layout: TokenLayout) -> None:
         from tokenizers import Tokenizer as HubTokenizer
@@ -86,8 +111,7 @@ class Tokenizer:
 
     def ids(self, text: str, voice: str) -> list[int]:
         """Ids of ``voice: text``; none for a text without a letter or a digit."""
-        plain = text.encode("utf-8", "replace").decode("utf-8")  # Half characters become "?".
-        plain = re.sub(r"\s+", " ", self._special.sub(" ", plain)).strip()
+        plain = _single_spaced(PAUSE.sub(" ", plain_text(text, self.emotions)))
         if not any(map(str.isalnum, plain)):
             return []
         ids = self._tokenizer.encode(f"{voice}: {plain}", add_special_tokens=False).ids
@@ -96,6 +120,9 @@ class Tokenizer:
 
 class Phonemes:
     """The embedded voice's front end: phonemes of American English, an id each."""
+
+    emotions = ()
+    reads = False
 
     # Marks that the phonemizer gives and a layout may not have.
     _alike = str.maketrans({"\u2014": ",", "\u2026": ".", "\u201c": "", "\u201d": "", "-": " "})
@@ -130,6 +157,10 @@ class Phonemes:
         if known and last in ".!?" and known[-1] not in ".!?" and last in self._places:
             known += last
         return known
+
+
+def _single_spaced(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _phonemizer() -> Callable[[str], str]:

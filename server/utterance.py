@@ -4,16 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import collections
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, Self
 
 from server.frames import SAMPLE_RATE_HZ
+from server.wav import BYTES_PER_SAMPLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from server.speech import SpeechRequest, UtteranceReport
 
-_BYTES_PER_SAMPLE = 2
+
+MakeUtterance = Callable[["SpeechRequest", Callable[[str], None]], "ServedUtterance"]
+"""Gives the utterance of a request; the other argument ends it by the request's id."""
+
+
+class AudioSink(Protocol):
+    """Where the engine's thread has the audio of an utterance go, by way of the event loop."""
+
+    request: SpeechRequest
+
+    @property
+    def lead_s(self) -> float:
+        """Seconds of audio that the reader has not taken yet; read on the engine's thread."""
+        ...
+
+    def put(self, chunk: bytes) -> None:
+        """A chunk has been made."""
+        ...
+
+    def end(self, report: UtteranceReport) -> None:
+        """Nothing more comes."""
+        ...
 
 
 class ServedUtterance:
@@ -29,18 +50,25 @@ class ServedUtterance:
         self._cancel = cancel
         self._chunks: collections.deque[bytes] = collections.deque()
         self._news = asyncio.Event()
+        self._taken = asyncio.Event()
         self._ended: UtteranceReport | None = None
         self._waiting_samples = 0
 
     @property
     def lead_s(self) -> float:
-        """Seconds of audio that the reader has not taken yet."""
-        return self._waiting_samples / SAMPLE_RATE_HZ
+        """Seconds of audio, as played, that the reader has not taken yet."""
+        return self._waiting_samples / SAMPLE_RATE_HZ / self.request.speed
+
+    async def room(self, lead_s: float) -> None:
+        """Wait until less than `lead_s` of audio waits for the reader."""
+        while self.lead_s >= lead_s:
+            self._taken.clear()
+            await self._taken.wait()
 
     def put(self, chunk: bytes) -> None:
         """A chunk has been made."""
         self._chunks.append(chunk)
-        self._waiting_samples += len(chunk) // _BYTES_PER_SAMPLE
+        self._waiting_samples += len(chunk) // BYTES_PER_SAMPLE
         self._news.set()
 
     def end(self, report: UtteranceReport) -> None:
@@ -64,5 +92,6 @@ class ServedUtterance:
             self._news.clear()
             await self._news.wait()
         chunk = self._chunks.popleft()
-        self._waiting_samples -= len(chunk) // _BYTES_PER_SAMPLE
+        self._waiting_samples -= len(chunk) // BYTES_PER_SAMPLE
+        self._taken.set()
         return chunk

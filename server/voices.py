@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from server.protocol import RequestError
+from server.errors import RequestError
 
 # Clients such as Pipecat's refuse any other name before they ask.
 OPENAI_VOICES = (

@@ -8,6 +8,7 @@ another, so that a process that is killed between the two leaves none, and the o
 from __future__ import annotations
 
 import contextlib
+import errno
 import shutil
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,9 @@ def locked(target: Path, wait_s: float) -> Generator[None]:
 
     Raises:
         filelock.Timeout: another process has had it for `wait_s`; it is an OSError.
+        OSError: `target` holds folders of others (`replace`).
     """
+    _check_alone(target)  # Before anything is made, and before `restore` removes anything.
     target.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(_beside(target, "lock"), timeout=wait_s):
         restore(target)
@@ -51,10 +54,15 @@ def restore(target: Path) -> None:
 def replace(target: Path) -> None:
     """Make `target` what `part_of(target)` is, all of it on the disk first; the lock is held.
 
+    The older one goes away, so that it must not be a folder of which others are made: it may hold
+    no lock, and no folder that the new one does not have.
+
     Raises:
-        OSError: the disk is full or cannot be written; `target` is the older one or not there.
+        OSError: the disk is full or cannot be written, or `target` holds folders of others; it is
+            the older one or not there.
     """
     part, old = part_of(target), _beside(target, "old")
+    _check_alone(target, part)
     for path in [*part.rglob("*"), part]:
         sync(path)
     if target.exists():
@@ -62,6 +70,26 @@ def replace(target: Path) -> None:
     part.rename(target)
     sync(target.parent)
     shutil.rmtree(old, ignore_errors=True)  # The next one that has the lock tries again.
+
+
+def _check_alone(target: Path, part: Path | None = None) -> None:
+    """Refuse a folder in which others are made: by their locks, and by folders besides its own.
+
+    `part` is what would take its place; without it only locks tell.
+    """
+    if target.name in ("", ".", ".."):
+        raise OSError(errno.EINVAL, "not the name of a folder", str(target))
+    held = list(target.iterdir()) if target.is_dir() else []
+    others = [
+        path.name
+        for path in held
+        if (path.name.startswith(".") and path.name.endswith(".lock"))
+        or (part is not None and path.is_dir() and not (part / path.name).is_dir())
+    ]
+    if others:
+        raise OSError(
+            errno.ENOTEMPTY, f"it holds {min(others)!r}, which is not its own", str(target)
+        )
 
 
 def _beside(target: Path, end: str) -> Path:

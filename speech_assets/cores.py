@@ -1,4 +1,4 @@
-"""Cores that the project may use on this machine."""
+"""Cores that the project may use on this machine, and how many devices they make."""
 
 from __future__ import annotations
 
@@ -13,9 +13,22 @@ def core_count() -> int:
     Raises:
         ConfigError: `SPEECH_THREADS` is not a whole number above zero.
     """
-    text = os.environ.get("SPEECH_THREADS", "")
+    return _number("SPEECH_THREADS", "cores", os.cpu_count() or 1)
+
+
+def cpu_device_count() -> int:
+    """How many devices the CPU is taken for: what `SPEECH_CPU_DEVICES` says, else one.
+
+    Raises:
+        ConfigError: `SPEECH_CPU_DEVICES` is not a whole number above zero.
+    """
+    return _number("SPEECH_CPU_DEVICES", "devices", 1)
+
+
+def _number(variable: str, of: str, default: int) -> int:
+    text = os.environ.get(variable, "")
     if not text:
-        return os.cpu_count() or 1
+        return default
     if not text.isdecimal() or int(text) < 1:
-        raise ConfigError(f"SPEECH_THREADS is {text!r}; set it to a number of cores, or unset it")
+        raise ConfigError(f"{variable} is {text!r}; set it to a number of {of}, or unset it")
     return int(text)

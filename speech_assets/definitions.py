@@ -14,13 +14,14 @@ from speech_assets.assets.corpus import corpus_assets
 from speech_assets.assets.load_tests import load_test_assets
 from speech_assets.assets.quality import quality_assets
 from speech_assets.assets.regressions import regression_checks
-from speech_assets.assets.report import report_assets
+from speech_assets.assets.report import report_assets, report_checks
 from speech_assets.assets.serving import serving_assets
 from speech_assets.assets.voice import voice_assets
 from speech_assets.automation import automation_schedules, automation_sensors
-from speech_assets.cores import core_count
+from speech_assets.cores import core_count, cpu_device_count
 from speech_assets.jobs import checkpoint_jobs, corpus_jobs, serving_jobs
 from speech_assets.partitions import corpus_partitions
+from speech_assets.placement import device_tags
 from speech_assets.profiles import DEFAULT_STORE, load_profile
 
 
@@ -31,8 +32,11 @@ def build_definitions() -> dg.Definitions:
         ConfigError: the profile, or the corpus that it names, is not what it must be.
     """
     profile = load_profile()
-    core_count()  # A wrong SPEECH_THREADS is said now, not after the first stage.
+    # A wrong number is said now, not after the first stage.
+    core_count()
+    cpu_device_count()
     partitions = corpus_partitions(profile.corpus)
+    on_device = device_tags(profile)
     return dg.Definitions(
         assets=[
             *corpus_assets(profile, partitions),
@@ -45,8 +49,12 @@ def build_definitions() -> dg.Definitions:
             *ab_assets(profile),
             *report_assets(),
         ],
-        asset_checks=regression_checks(profile),
-        jobs=[*corpus_jobs(), *checkpoint_jobs(), *serving_jobs()],
+        asset_checks=[*regression_checks(profile), *report_checks()],
+        jobs=[
+            *corpus_jobs(on_device),
+            *checkpoint_jobs(on_device),
+            *serving_jobs(on_device),
+        ],
         schedules=automation_schedules(profile),
         sensors=automation_sensors(profile),
         resources={

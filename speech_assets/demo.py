@@ -1,8 +1,8 @@
 """`make demo`: the lineage of the profile in force, materialized here, then what came of it.
 
 Runs go to the Dagster instance that `make ui` shows. What is valid already is not made again, so a
-second demo, or one that was interrupted, only does what is missing. The load test alone is measured
-each time.
+second demo, or one that was interrupted, only does what is missing. What a server says and bears is
+measured each time.
 """
 
 from __future__ import annotations
@@ -22,36 +22,21 @@ from speech_assets.assets.failures import SKIPPED
 from speech_assets.corpus.card import CARD_KEY
 from speech_assets.corpus.manifest import manifest_key
 from speech_assets.demo_checkpoints import checkpoint_lines, checkpoint_steps
+from speech_assets.demo_quality import REPORT_KEY, load_lines, quality_lines, quality_steps
+from speech_assets.demo_time import demo_result, is_new
 from speech_assets.errors import SpeechAssetsError
 from speech_assets.failure_notes import root_message
-from speech_assets.load.levels import level_line, row_from
 from speech_assets.partitions import corpus_partitions
 from speech_assets.profiles import load_profile
-from speech_assets.results.stored import newest
+from speech_assets.results.provenance import utc_now
 from speech_assets.runs import end_lost_runs, run_tags
+from speech_assets.served import not_served
 from speech_assets.step import Step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-# Too short to say what a server holds: both levels are shown, however they end, and a busy machine
-# is forgiven.
-LOAD_TEST = {
-    "ops": {
-        "load_tests": {
-            "config": {
-                "levels": "1,2",
-                "loads": "generating",
-                "duration_s": 10.0,
-                "warmup_s": 3.0,
-                "until_failure": False,
-                "allow_client_limit": True,
-            }
-        }
-    }
-}
-SAMPLES = {"ops": {"samples": {"config": {"sentences": 10, "seeds": "1"}}}}
 CHECK_FAILED = "DagsterAssetCheckFailedError"
 QUANTIZED_PRESETS = 2  # Of the profile's, the first: as it is, and the one of 4 bits.
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
@@ -77,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m speech_assets.demo", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument(
-        "--full", action="store_true", help="every preset's checkpoint, all texts, codec forms"
+        "--full", action="store_true", help="every preset, all calibration texts, codec forms"
     )
     return parser
 
@@ -95,18 +80,26 @@ def _main(*, full: bool) -> int:
     shards = [key for keys in shards_of_split.values() for key in keys]
     print(
         f"Profile {profile.name}: corpus {profile.corpus.name}, {len(shards)} shards; everything"
-        f" made goes to {store_root}\nThe first time takes five to fifteen minutes on a laptop.",
+        f" made goes to {store_root}\nThe first time takes minutes; ten and more on slow cores.",
         flush=True,
     )
+    store = Store(store_root)
+    whole, started_at = is_new(store), utc_now()  # One that goes on from another is not timed.
     started_s = time.monotonic()
     with dg.DagsterInstance.get() as instance:
         end_lost_runs(instance)
-        quantized = profile.presets if full else profile.presets[:QUANTIZED_PRESETS]
-        steps = demo_steps(shards_of_split, profile.presets[:1])
-        steps += checkpoint_steps(quantized, full=full)
+        presets = profile.presets if full else profile.presets[:QUANTIZED_PRESETS]
+        steps = demo_steps(shards_of_split)
+        steps += checkpoint_steps(presets, full=full) + quality_steps(presets)
+        times: list[tuple[str, float]] = []
         for number, step in enumerate(steps, 1):
             print(f"[{number}/{len(steps)}] {step.title}", flush=True)
+            began_s = time.monotonic()
+            if step.is_served and (why := not_served(step.partition or "", store_root)):
+                print(f"  no server takes it: {why}", flush=True)
+                continue
             message = run_step(defs, instance, step)
+            times.append((step.title, time.monotonic() - began_s))
             if not message:
                 continue
             if said := passed_over(step, message):
@@ -119,8 +112,10 @@ def _main(*, full: bool) -> int:
                 )
                 return 1
     seconds = time.monotonic() - started_s
-    store = Store(store_root)
-    print(summary(store, list(shards_of_split), seconds, profile.presets[:1], quantized))
+    if whole and presets:
+        made = demo_result(profile.name, started_at, times, full=full)
+        store.write_json(made.key, made.as_json())
+    print(summary(store, list(shards_of_split), seconds, presets))
     return 0
 
 
@@ -133,9 +128,8 @@ def passed_over(step: Step, message: str) -> str:
     return ""
 
 
-def demo_steps(shards_of_split: dict[str, list[str]], presets: Sequence[str] = ()) -> list[Step]:
-    """Archives of each split, tokens of all shards in runs of 16, manifests, the card; then
-    of each preset samples and a short load test."""
+def demo_steps(shards_of_split: dict[str, list[str]]) -> list[Step]:
+    """Archives of each split, tokens of all shards in runs of 16, manifests, the card."""
     shards = [key for keys in shards_of_split.values() for key in keys]
     steps = [Step("archive", f"archives {split}", split) for split in shards_of_split]
     for start in range(0, len(shards), SHARDS_PER_RUN):
@@ -144,13 +138,6 @@ def demo_steps(shards_of_split: dict[str, list[str]], presets: Sequence[str] = (
         steps.append(Step("tokenize", title, tags={RANGE_START: part[0], RANGE_END: part[-1]}))
     steps += [Step("describe_split", f"manifest {split}", split) for split in shards_of_split]
     steps.append(Step("describe_dataset", "dataset card"))
-    steps += [
-        Step("speak_samples", f"a server of {name} speaks", name, SAMPLES) for name in presets
-    ]
-    steps += [
-        Step("load_test", f"a server of {name} under load, two short levels", name, LOAD_TEST)
-        for name in presets
-    ]
     return steps
 
 
@@ -177,7 +164,6 @@ def summary(
     splits: Sequence[str],
     seconds: float,
     presets: Sequence[str] = (),
-    quantized: Sequence[str] = (),
 ) -> str:
     """What the store holds now, as a table, and where to look next."""
     rows: list[list[str]] = []
@@ -212,40 +198,25 @@ def summary(
                 f"Codec {manifests[0]['made_with']['codec']}; codes of clips encoded alone: "
                 f"{agreement:.2%} the same in every shard. Set aside: {why}."
             ),
-            *load_lines(store, presets),
-            *checkpoint_lines(store, quantized),
+            *checkpoint_lines(store, presets),
+            *quality_lines(store, presets),
+            *load_lines(store, presets[:1]),
             f"Done in {seconds:.0f} s.",
             "",
             "Next:",
+            *[f"  {store.path(REPORT_KEY)}  the report, for a browser"] * bool(presets),
             f"  {store.path(CARD_KEY)}  the dataset card",
             (
                 f"  .venv/bin/python -m speech_assets.work.decode_row {first}      the clips of a"
                 " shard; add one's id to hear it"
             ),
-            *(f"  {store.path(f'samples/{name}')}  what the server said" for name in presets),
-            *(f"  {store.path(f'load_tests/{name}')}  its requests and charts" for name in presets),
+            *(f"  {store.path(f'samples/{name}')}  what its server said" for name in presets),
+            *(f"  {store.path(f'load_tests/{name}')}  requests, charts" for name in presets[:1]),
             '  make say TEXT="Hello."      hear it say something else',
             "  make serve    the server alone, with a page to type into",
             "  make ui       these runs in Dagster, and backfills from there",
         ]
     )
-
-
-def load_lines(store: Store, presets: Sequence[str]) -> list[str]:
-    """The newest load test of each preset: a line per level, and what was not a full test of it."""
-    lines: list[str] = []
-    for name in presets:
-        made = newest(store, "load_tests", name)
-        if made is None:
-            continue
-        late = "; the client was late" if made["config"]["client_faults"] else ""
-        levels = [row_from(row) for row in made["rows"]]
-        lines += [
-            f"Load on preset {name}, {made['config']['sweep']['duration_s']:g} s a level, server "
-            f"and client on the same cores{late}:",
-            *(f"  {level_line(level)}" for level in levels),
-        ]
-    return lines
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -12,9 +12,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import httpx
-
 from resources.errors import ResourceError
+from speech_assets.webhook import post
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from resources.store import Store
 
 URL_VARIABLE = "SPEECH_ALERT_URL"
-TIMEOUT_S = 10.0
-"""A tick of a sensor has a minute for all that it tells of."""
+DEADLINE_S = 10.0
+"""For all of sending a note: a tick of a sensor has a minute for all that it tells of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +68,13 @@ def tell(
 ) -> None:
     """Write the note to the store and the log, and send it where SPEECH_ALERT_URL says.
 
-    What cannot be written or sent is said in the log.
+    What cannot be written or sent is said in the log; what is no character is told as "?".
     """
+    note = _of_characters(note)
     log.error(note.as_markdown())
     try:
         store.write_bytes(note.key, note.as_markdown().encode())
-    except (ResourceError, OSError) as error:
+    except (ResourceError, OSError, ValueError) as error:
         log.warning(f"the note could not be kept: {error}")
     url = (os.environ if environment is None else environment).get(URL_VARIABLE, "")
     if url:
@@ -82,16 +82,36 @@ def tell(
 
 
 def _send(url: str, note: Note, log: Logger) -> None:
-    # Who knows the whole address of such a hook can write there: only its host is shown.
-    try:
-        where = f"{URL_VARIABLE} ({urlsplit(url).hostname})"
-        response = httpx.post(url, json=note.as_json(), timeout=TIMEOUT_S)
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        what = type(error).__name__
+    answer = post(url, note.as_json(), DEADLINE_S)
+    if isinstance(answer, str):
         log.warning(
-            f"{URL_VARIABLE}: the note was not sent ({what}); give an address as "
+            f"{URL_VARIABLE}: the note was not sent ({answer}); give an address as "
             "https://host/path that this machine reaches"
         )
-        return
-    if not response.is_success:
-        log.warning(f"{where} did not take the note: it answered {response.status_code}")
+    elif not 200 <= answer < 300:
+        # Who knows the whole address of such a hook can write there: only its host is shown.
+        log.warning(f"{URL_VARIABLE} ({_host(url)}) did not take the note: it answered {answer}")
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _of_characters(note: Note) -> Note:
+    """The note without lone surrogates, which a file's name or a process' output may bring: no
+    file, log or JSON takes them."""
+    return Note(
+        kind=_encodable(note.kind),
+        name=_encodable(note.name),
+        title=_encodable(note.title),
+        why=_encodable(note.why),
+        next_steps=tuple(map(_encodable, note.next_steps)),
+        facts={_encodable(name): _encodable(value) for name, value in note.facts.items()},
+    )
+
+
+def _encodable(text: str) -> str:
+    return text.encode(errors="replace").decode()

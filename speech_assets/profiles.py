@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +17,9 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from server.files import PLAIN_NAME, is_plain_name
 from server.presets import DEFAULT_STORE as DEFAULT_STORE
+from speech_assets.corpus.catalogue import Origin
 from speech_assets.corpus.shards import is_split_name
 from speech_assets.errors import ConfigError
 from speech_assets.load.levels import check_levels
@@ -37,13 +38,19 @@ class Corpus:
 
     `parquet`: files of LibriTTS-R's columns; `splits` maps a split to a pattern of file names.
     `folder`: audio files with a CSV of metadata; see `corpus/folder.py` for its columns.
+    `libritts-r`: downloaded from `origin`, the splits in `take` (none named: all seven) into the
+    folder `path` (default: beside the store). `url` is another address: a mirror of OpenSLR's
+    folder, or a hub; `catalogue` is a file of the form of `libritts_r.toml`.
     """
 
     name: str
     kind: CorpusKind
     path: str = ""
     splits: Mapping[str, str] = field(default_factory=dict[str, str])
-    rows: Mapping[str, int] = field(default_factory=dict[str, int])
+    origin: Origin = "openslr"
+    take: tuple[str, ...] = ()
+    url: str = ""
+    catalogue: str = ""
     shard_rows: int = SHARD_ROWS
     metadata: str = "metadata.csv"
     delimiter: str = ","
@@ -73,8 +80,10 @@ class Profile:
     `.pt` file (`asr.transcriber.load_transcriber`).
     `rebenchmark` is how the runs that nobody starts by hand differ from whole ones: of its assets
     (samples, wer, load_tests) the configuration, `rebenchmark.load_tests = { duration_s = 30 }`.
+    `gpus_per_run` is what a cluster is asked for, for a run with work for a device (`placement`).
     `batch_samples` bounds the padded samples of one encoder call (None: what suits the device);
-    `compile` and `precision` are for CUDA.
+    `compile`, `precision` and `kernels` are for CUDA: `kernels` says whether the encoder's fused
+    kernels run ("auto": where they were measured, and nothing is compiled).
     """
 
     name: str
@@ -85,9 +94,11 @@ class Profile:
     asr: str = "tiny.en-package"
     rebenchmark: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    gpus_per_run: int = 0
     batch_samples: int | None = None
     compile: bool = False
     precision: Precision = "fp32"
+    kernels: Literal["auto", "torch", "triton"] = "auto"
     max_clip_s: float = 60.0
 
 
@@ -117,6 +128,8 @@ def load_profile(environment: Mapping[str, str] | None = None) -> Profile:
     check_levels(profile.load_levels, f"{where}.load_levels")
     if profile.batch_samples is not None and profile.batch_samples < 0:
         raise ConfigError(f"{where}.batch_samples is {profile.batch_samples}; it must be 0 or more")
+    if profile.gpus_per_run < 0:
+        raise ConfigError(f"{where}.gpus_per_run is {profile.gpus_per_run}; it must be 0 or more")
     if not 1 <= profile.max_clip_s <= LONGEST_CLIP_S:
         raise ConfigError(
             f"{where}.max_clip_s is {profile.max_clip_s}; it must be 1 to {LONGEST_CLIP_S}"
@@ -127,10 +140,10 @@ def load_profile(environment: Mapping[str, str] | None = None) -> Profile:
 def _check_presets(presets: tuple[str, ...], where: str) -> None:
     """Names only: what a preset holds is the server's to judge, when it starts."""
     for name in presets:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) or presets.count(name) > 1:
+        if not is_plain_name(name) or presets.count(name) > 1:
             raise ConfigError(
-                f"{where}.presets has {name!r}; give names of presets, each once, of letters, "
-                "digits, '.', '-' and '_': they become partition keys and folder names"
+                f"{where}.presets has {name!r}; give names of presets, each once, of "
+                f"{PLAIN_NAME}: they become partition keys and folder names"
             )
 
 
@@ -147,17 +160,14 @@ def _check_corpus(corpus: Corpus) -> None:
         )
     if corpus.kind != "libritts-r" and not corpus.path:
         raise ConfigError(f"{where}.path is missing; give the folder that holds the corpus")
-    if corpus.kind == "libritts-r" and not corpus.rows:
-        raise ConfigError(f"{where}.rows is missing; say how many rows each split has")
-    for split, rows in corpus.rows.items():
-        if rows < 1:
-            raise ConfigError(f"{where}.rows.{split} is {rows}; it must be at least 1")
+    if corpus.url and not corpus.url.startswith(("http://", "https://")):
+        raise ConfigError(f"{where}.url is {corpus.url!r}; it must begin with http:// or https://")
     if len(corpus.delimiter) != 1 or corpus.delimiter in '"\r\n\0':
         raise ConfigError(
             f"{where}.delimiter is {corpus.delimiter!r}; it must be one character, such as '|', "
             "and no quote or line end"
         )
-    for split in [*corpus.splits, *corpus.rows, corpus.split]:
+    for split in [*corpus.splits, *corpus.take, corpus.split]:
         if not is_split_name(split):
             raise ConfigError(
                 f"{where}: split {split!r} may hold only letters, digits, '-' and '_': it becomes "
@@ -170,7 +180,7 @@ def _read(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"SPEECH_PROFILES={path}: {error.strerror}; give a TOML file") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:  # A number too long, bad UTF-8, too.
         raise ConfigError(f"{path} is not TOML: {error}; correct the file") from error
     for table, rows in tables.items():
         if table not in ("corpora", "codecs", "profiles"):
@@ -186,11 +196,11 @@ def _read(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
             asr = row.get("asr")
             if isinstance(asr, str) and asr.endswith(".pt"):
                 row["asr"] = str((path.parent / Path(asr).expanduser()).resolve())
-            for key in ("path", "location"):
+            for key in ("path", "location", "catalogue"):
                 value = row.get(key)
                 if isinstance(value, str) and value and "://" not in value:
                     folder = path.parent / Path(value).expanduser()
-                    if key == "path" or folder.exists() or value.startswith((".", "/", "~")):
+                    if key != "location" or folder.exists() or value.startswith((".", "/", "~")):
                         row[key] = str(folder.resolve())
     return tables
 

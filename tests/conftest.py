@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,16 @@ ROOT = Path(__file__).parent.parent
 EMBEDDED = ROOT / "speech_assets" / "corpus" / "embedded"
 CODEC = ROOT / "server" / "embedded" / "codec"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give each of several test processes a folder for temporary files, and with it device locks,
+    of its own: two would wait for each other's device."""
+    if (worker := os.environ.get("PYTEST_XDIST_WORKER")) is None:
+        return
+    folder = tempfile.mkdtemp(prefix=f"{worker}-")
+    os.environ["TMPDIR"], tempfile.tempdir = folder, None
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 @pytest.fixture(scope="session")

@@ -9,24 +9,46 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from resources.store import Store
+from speech_assets.results.stored import stored_ids
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
+
+    from speech_assets.step import Step
 
 ROOT = Path(__file__).resolve().parent.parent
 DEADLINE_S = 240.0
 POLL_S = 0.005
+RUN_STEPS = """
+import sys
+import dagster as dg
+from speech_assets.definitions import defs
+from speech_assets.demo import run_step
+from speech_assets.runs import end_lost_runs
+from speech_assets.step import Step
+
+with dg.DagsterInstance.get() as instance:
+    end_lost_runs(instance)
+    for step in {steps!r}:
+        message = run_step(defs, instance, step)
+        if message:
+            sys.exit(f"{{step.job}}: {{message}}")
+"""
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Wait until `condition` holds; says what did not come true when the deadline passes."""
-    deadline_s = time.monotonic() + DEADLINE_S
+def wait_for(
+    condition: Callable[[], bool], what: str, patience_s: float = DEADLINE_S, poll_s: float = POLL_S
+) -> None:
+    """Wait until `condition` holds; says what did not come true when the patience ends."""
+    deadline_s = time.monotonic() + patience_s
     while not condition():
-        assert time.monotonic() < deadline_s, f"waited {DEADLINE_S:.0f} s in vain until {what}"
-        time.sleep(POLL_S)
+        assert time.monotonic() < deadline_s, f"waited {patience_s:.0f} s in vain until {what}"
+        time.sleep(poll_s)
 
 
 def processes_with(name: str, value: str) -> list[psutil.Process]:
@@ -74,17 +96,30 @@ class Lineage:
         }
 
     @property
+    def configuration(self) -> Path:
+        """The dagster.yaml that its runs are under."""
+        return ROOT / "dagster.yaml"
+
+    @property
     def output(self) -> Path:
         """What the runs have said."""
         return self.folder / "output.txt"
 
+    def prepare(self) -> None:
+        """The folders and the dagster.yaml that its processes need."""
+        self.temporary.mkdir(parents=True, exist_ok=True)
+        (self.folder / "dagster.yaml").write_bytes(self.configuration.read_bytes())
+
     def start(self) -> subprocess.Popen[bytes]:
         """`python -m speech_assets.demo` in a session of its own."""
-        self.temporary.mkdir(parents=True, exist_ok=True)
-        (self.folder / "dagster.yaml").write_bytes((ROOT / "dagster.yaml").read_bytes())
+        return self.start_python(["-m", "speech_assets.demo"])
+
+    def start_python(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Python with those arguments, in this lineage's environment and a session of its own."""
+        self.prepare()
         with self.output.open("ab") as output:
             return subprocess.Popen(
-                [sys.executable, "-m", "speech_assets.demo"],
+                [sys.executable, *arguments],
                 cwd=self.folder,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
@@ -142,6 +177,22 @@ class Lineage:
             for path in root.rglob("*")
             if not path.name.startswith(".") and path.is_file()
         ]
+
+
+@dataclass(frozen=True)
+class StepsRun(Lineage):
+    """Steps of the demo, one after the other until one fails, in place of the whole of it."""
+
+    steps: Sequence[Step] = ()
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """The steps, in a process and session of their own."""
+        return self.start_python(["-c", RUN_STEPS.format(steps=list(self.steps))])
+
+    def stored(self, kind: str = "") -> list[dict[str, Any]]:
+        """Results of a kind in the store, oldest first."""
+        store = Store(self.root)
+        return [store.read_json(f"results/{name}.json") for name in stored_ids(store, kind)]
 
 
 def _was_lost_by_dagster(process: psutil.Process) -> bool:

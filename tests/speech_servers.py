@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import json
 import os
 import socket
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import numpy as np
+import psutil
+import pytest
 from lineage_run import wait_for
 from prometheus_client.parser import text_string_to_metric_families
 from websockets.sync.client import ClientConnection, connect
@@ -26,9 +31,12 @@ TIMEOUT_S = 120.0
 # it; with another it may end by itself.
 LONG_TEXT = "the quick brown fox jumps over the lazy dog and then it rests " * 4
 SOCKET = "/v1/audio/speech/stream"
+LAST_CHUNK = b"0\r\n\r\n"  # Of a chunked answer; without it, it is not whole.
 # Asked so, the same text is the same speech: how much of a lead-in goes out depends on time.
 REPEATABLE = {"seed": 1, "lead_in": "keep"}
 SAME = {"response_format": "pcm", **REPEATABLE}
+# A test of it runs against the server of one process, and against one with API processes.
+both_forms = pytest.mark.parametrize("server", ["one_process", "api_processes"], indirect=True)
 # Of speech decoded in other chunks; the design's figure for a first chunk.
 LARGEST_DIFFERENCE = 4e-3
 
@@ -42,6 +50,44 @@ def running(
         arguments=("--model", str(voice), *arguments),
         environment={"OMP_NUM_THREADS": "1", **(environment or {})},
     )
+
+
+@contextlib.contextmanager
+def logged(
+    voice: Path,
+    log: Path,
+    *arguments: str,
+    environment: dict[str, str] | None = None,
+    program: tuple[str, ...] = ("-m", "server"),
+) -> Generator[SpeechServer]:
+    """The same, all that it logs in the file `log`; it may end by itself meanwhile.
+
+    `program` is what Python runs: the server, or one that is the server but for what it says.
+    """
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, *program, "--preset", "embedded", "--port", "0"),
+                *("--model", str(voice), "--exit-on-stdin-eof", *arguments),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
+            start_new_session=True,
+        )
+    with process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line, log.read_text("utf-8")
+            ready = json.loads(line)
+            yield SpeechServer(
+                *(ready["url"], ready["preset"], ready["config_sha256"], process),
+                collections.deque(),
+            )
+        finally:
+            process.kill()
 
 
 def post(server: SpeechServer, text: str, **fields: Any) -> httpx.Response:
@@ -65,6 +111,12 @@ def health(server: SpeechServer) -> dict[str, Any]:
     return httpx.get(f"{server.url}/health", timeout=TIMEOUT_S).json()
 
 
+def load_of(server: SpeechServer) -> tuple[int, int]:
+    """Streams that run, and requests that wait for a place."""
+    now = health(server)
+    return now["active_streams"], now["queued"]
+
+
 def wait_until_free(server: SpeechServer) -> None:
     """Wait until nothing is being spoken."""
     wait_for(lambda: health(server)["active_streams"] == 0, "no stream is active")
@@ -81,11 +133,13 @@ def metric(server: SpeechServer, name: str, **labels: str) -> float:
     )
 
 
-def raw_request(server: SpeechServer, text: str, *, receive_buffer: int = 0) -> socket.socket:
+def raw_request(
+    server: SpeechServer, text: str, *, receive_buffer: int = 0, **fields: Any
+) -> socket.socket:
     """A socket on which a speech request was sent and nothing read yet."""
     client = _connected(server, receive_buffer)
     client.settimeout(TIMEOUT_S)
-    body = json.dumps({"input": text, **SAME}).encode()
+    body = json.dumps({"input": text, **SAME, **fields}).encode()
     head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: test\r\nContent-Length: {len(body)}"
     client.sendall(f"{head}\r\n\r\n".encode() + body)
     return client
@@ -166,3 +220,31 @@ def _connected(server: SpeechServer, receive_buffer: int) -> socket.socket:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
     client.connect((url.host, url.port))
     return client
+
+
+def processes_of(server: SpeechServer) -> list[psutil.Process]:
+    """The server's API processes."""
+    return [
+        child
+        for child in psutil.Process(server.process.pid).children()
+        if child.status() != psutil.STATUS_ZOMBIE and "--as-api-process" in child.cmdline()
+    ]
+
+
+def process_at(server: SpeechServer, client: socket.socket) -> psutil.Process:
+    """The API process that has the other end of a client's connection."""
+    here = client.getsockname()
+    for process in processes_of(server):
+        for connection in process.net_connections("tcp"):
+            if connection.raddr and tuple(connection.raddr) == here:
+                return process
+    raise AssertionError(f"no API process has the connection of {here}")
+
+
+def read_all_of_chunked(client: socket.socket) -> bytes:
+    """All of a chunked answer up to its last chunk, or to the connection's end, also by a reset."""
+    received = b""
+    with contextlib.suppress(ConnectionError):
+        while not received.endswith(LAST_CHUNK) and (data := client.recv(65_536)):
+            received += data
+    return received

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -54,6 +56,10 @@ def test_a_lock_satisfies_every_requirement_of_the_project(stack: Stack) -> None
 @pytest.mark.parametrize("stack", STACKS)
 def test_dagster_and_its_siblings_are_of_one_release(stack: Stack) -> None:
     family = {name: v for name, v in _lock(stack).items() if re.match(r"dagster(-|$)", name)}
+    # Libraries of Dagster's own: 0.29.N belongs to 1.13.N. dagster-ray is the community's.
+    libraries = {"dagster-celery", "dagster-k8s", "dagster-postgres"}
+    assert {family.pop(name) for name in libraries} == {"0.29.27"}
+    assert family.pop("dagster-ray")
     assert set(family) >= {"dagster", "dagster-webserver", "dagster-pipes", "dagster-graphql"}
     assert set(family.values()) == {"1.13.27"}
 
@@ -110,6 +116,40 @@ def test_an_unknown_stack_is_refused_before_anything_is_installed() -> None:
     )
     assert done.returncode != 0
     assert "SPEECH_STACK is 'tpu'; it must be cpu or gpu" in done.stderr
+
+
+def test_set_up_says_what_may_be_called_now_and_as_part_of_another_command_nothing(
+    tmp_path: Path,
+) -> None:
+    """Where nothing is to be installed."""
+    shutil.copyfile(ROOT / "Makefile", tmp_path / "Makefile")
+    hashes: list[str] = []
+    for name in ("requirements-cpu.lock", "pyproject.toml"):
+        (tmp_path / name).write_text(name, encoding="utf-8")
+        hashes.append(hashlib.sha256(name.encode()).hexdigest())
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    (tmp_path / ".venv" / ".installed").write_text(f"cpu {hashes[0]} {tmp_path}\n{hashes[1]}\n")
+
+    def made(*targets: str) -> str:
+        return subprocess.run(
+            ["make", *targets], cwd=tmp_path, capture_output=True, text=True, check=True
+        ).stdout
+
+    assert made("setup") == "Ready: make demo, make say, make ui\n"
+    assert made("setup", "help").startswith("  make ")
+
+
+def test_the_doctor_says_whether_the_quantizers_environment_is_there(tmp_path: Path) -> None:
+    assert doctor.quantize_row(tmp_path).finding == "not there"
+    folder = tmp_path / ".venv-quantize"
+    (folder / "bin").mkdir(parents=True)
+    row = doctor.quantize_row(tmp_path)
+    assert (row.status, row.finding) == ("note", "unfinished")
+    assert "make quantize-env" in row.remedy
+    (folder / "bin" / "python").write_text("")
+    (folder / ".installed").write_text("cpu abc")
+    assert doctor.quantize_row(tmp_path).status == "ok"
 
 
 def test_the_doctor_answers_where_no_package_is_installed() -> None:

@@ -15,6 +15,8 @@ from dagster._core.instance.ref import InstanceRef
 from dagster._core.scheduler.instigation import InstigatorType, TickStatus
 from dagster._core.storage.compute_log_manager import ComputeIOType
 
+from speech_assets.assets.corpus import DOWNLOAD_POOL
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -83,6 +85,17 @@ def test_a_pool_without_a_limit_of_its_own_takes_one_step_at_a_time(
     second = storage.claim_concurrency_slot("cpu", "run-2", "step")
     assert first.is_claimed
     assert not second.is_claimed
+
+
+def test_a_download_keeps_no_slot_of_the_cpu(instance: DagsterInstance) -> None:
+    storage = instance.event_log_storage
+    for pool in (DOWNLOAD_POOL, "cpu-beside-it"):
+        storage.initialize_concurrency_limit_to_default(pool)
+    claims = [
+        storage.claim_concurrency_slot(pool, run, "step").is_claimed
+        for pool, run in ((DOWNLOAD_POOL, "a"), (DOWNLOAD_POOL, "b"), ("cpu-beside-it", "c"))
+    ]
+    assert claims == [True, False, True]
 
 
 def test_a_pool_takes_as_many_steps_as_it_is_told(instance: DagsterInstance) -> None:

@@ -21,8 +21,13 @@ HEAVY_HOMES = (
     "speech_assets/voice/",
     "speech_assets/quantize/",
     "speech_assets/asr/",
+    "speech_assets/speaker/",
     "server/codec",
     "server/engine",
+)
+TIMES_DAGSTER = (
+    "speech_assets/work/bench_backfill.py",
+    "speech_assets/work/bench_tokenize.py",
 )
 PURE = ("speech_assets/corpus/", "speech_assets/profiles.py", "speech_assets/work/", "server/")
 FILES = sorted(
@@ -51,7 +56,7 @@ def test_dependence_has_one_direction(path: Path) -> None:
         assert "speech_assets" not in found
     if not name.startswith(HEAVY_HOMES):
         assert not found & HEAVY
-    allowed = name == "speech_assets/work/bench_tokenize.py"  # It times a Dagster run.
+    allowed = name in TIMES_DAGSTER
     if name.startswith(PURE) and not allowed:
         assert "dagster" not in found
 
@@ -60,6 +65,17 @@ def test_definitions_load_no_torch() -> None:
     code = (
         "import sys, speech_assets.definitions\n"
         f"print([name for name in {sorted(HEAVY)} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_text_is_read_and_cut_without_the_edge() -> None:
+    code = (
+        "import sys, server.passage, server.text_parts, server.sentences\n"
+        "print([name for name in ('pydantic', 'server.protocol') if name in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True

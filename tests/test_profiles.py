@@ -156,7 +156,7 @@ WRONG_CORPUS: dict[str, Any] = {
     'delimiter = "\\n"': ("delimiter", "'\\n'"),
     "delimiter = '\"'": ("delimiter", "'\"'"),
     'columns = "id"': ("columns", "'id'"),
-    "rows = { train = -1 }": ("rows.train", "-1"),
+    'take = "train"': ("take", "train"),
     "source = 3": ("source", "3"),
     "shard_rows = nan": ("mine", "not finite"),
 }
@@ -188,6 +188,7 @@ def test_a_wrong_value_in_a_corpus_is_named_with_its_place(tmp_path: Path, setti
         ('max_clip_s = "60"', "profiles.mine.max_clip_s is '60'"),
         ("max_clip_s = 2020-01-01", "profiles.mine.max_clip_s is '2020-01-01'"),
         ("batch_samples = -1", "profiles.mine.batch_samples is -1; it must be 0 or more"),
+        ("gpus_per_run = -1", "profiles.mine.gpus_per_run is -1; it must be 0 or more"),
         ("load_levels = [2, 1]", "profiles.mine.load_levels: levels must ascend"),
         ("load_levels = [0, 1]", "profiles.mine.load_levels: 0 is no level"),
         ("load_levels = []", "profiles.mine.load_levels: there is no level"),
@@ -213,7 +214,18 @@ def test_a_wrong_value_in_a_profile_is_named_with_its_place(
             CORPUS + PROFILE.replace('"embedded"', '"mine"') + "[codecs.mine]\n",
             "codecs.mine.location is missing",
         ),
-        ('[corpora.mine]\nkind = "libritts-r"\n' + PROFILE, "corpora.mine.rows is missing"),
+        (
+            '[corpora.mine]\nkind = "libritts-r"\nurl = "ftp://a"\n' + PROFILE,
+            "corpora.mine.url is 'ftp://a'; it must begin with http://",
+        ),
+        (
+            '[corpora.mine]\nkind = "libritts-r"\norigin = "tape"\n' + PROFILE,
+            "corpora.mine.origin is 'tape'",
+        ),
+        (
+            '[corpora.mine]\nkind = "libritts-r"\ntake = ["a/b"]\n' + PROFILE,
+            "split 'a/b' may hold only letters",
+        ),
         ('[corpora.mine]\nkind = "folder"\n' + PROFILE, "corpora.mine.path is missing"),
         (
             '[corpora.mine]\nkind = "parquet"\npath = "."\n' + PROFILE,

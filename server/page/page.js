@@ -5,6 +5,7 @@ import { Player, SAMPLE_RATE_HZ, wavOf } from "./player.js";
 const $ = (id) => document.getElementById(id);
 const RETRY_MS = 2000;
 const SHORTEST_VIEW_S = 4;
+const TOKEN = "token"; // Kept for this tab alone.
 
 let context = null; // AudioContext; browsers allow it only after a click.
 let socket = null;
@@ -13,6 +14,7 @@ let turns = 0; // Utterances asked for on this socket; the last is the one that 
 let arriving = -1; // Index of the utterance whose audio comes; a cancelled one may still end.
 let timings = null; // The server's, of the utterance that is spoken.
 let drawn = false;
+let asked = null; // The utterance that was asked for last, as an HTTP body.
 
 // ---- state -------------------------------------------------------------------------------------
 
@@ -28,6 +30,26 @@ function complain(message) {
   $("alert").hidden = !message;
 }
 
+class TokenNeeded extends Error {}
+
+function authorization() {
+  const token = sessionStorage.getItem(TOKEN);
+  return token ? { authorization: `Bearer ${token}` } : {};
+}
+
+async function fetched(path) {
+  const answer = await fetch(path, { headers: authorization() });
+  if (answer.status === 401) throw new TokenNeeded();
+  return answer.json();
+}
+
+function askForToken() {
+  show("loading", "a token is needed");
+  complain(sessionStorage.getItem(TOKEN) ? "The server does not know this token." : "");
+  $("token-field").hidden = false;
+  $("token").focus();
+}
+
 async function load() {
   try {
     const ready = await (await fetch("/ready")).json();
@@ -36,15 +58,20 @@ async function load() {
       setTimeout(load, RETRY_MS);
       return;
     }
-    const [models, voices] = await Promise.all(
-      ["/v1/models", "/v1/audio/voices"].map(async (path) => (await fetch(path)).json()),
+    const [models, voices, config] = await Promise.all(
+      ["/v1/models", "/v1/audio/voices", "/config"].map(fetched),
     );
     $("model").textContent = models.data[0].id;
     fillVoices(voices.data);
+    fillFormats(config.formats);
     await connected();
     complain("");
     show("ready");
-  } catch {
+  } catch (error) {
+    if (error instanceof TokenNeeded) {
+      askForToken();
+      return;
+    }
     show("loading", "no connection");
     complain("The server cannot be reached. This page goes on trying; is the server running?");
     setTimeout(load, RETRY_MS);
@@ -68,13 +95,22 @@ function fillVoices(voices) {
   if (chosen) $("voice").value = chosen;
 }
 
+function fillFormats(formats) {
+  const chosen = $("format").value;
+  $("format").replaceChildren(...formats.map((name) => new Option(name)));
+  $("format").value = chosen;
+}
+
 // ---- socket ------------------------------------------------------------------------------------
 
 function connected() {
   if (socket?.readyState === WebSocket.OPEN) return Promise.resolve();
   return new Promise((resolve, reject) => {
     const scheme = location.protocol === "https:" ? "wss" : "ws";
-    socket = new WebSocket(`${scheme}://${location.host}/v1/audio/speech/stream`);
+    const token = sessionStorage.getItem(TOKEN);
+    const url = `${scheme}://${location.host}/v1/audio/speech/stream`;
+    // Pages cannot set a socket's headers, but what protocols it offers.
+    socket = token ? new WebSocket(url, ["speech", `bearer.${token}`]) : new WebSocket(url);
     socket.binaryType = "arraybuffer";
     turns = 0;
     socket.onopen = () => {
@@ -145,16 +181,22 @@ async function speak() {
     complain("The server cannot be reached. Is it running? Then speak again.");
     return;
   }
+  const options = {
+    voice: $("voice").value,
+    lead_in: $("trim").checked ? "trim" : "keep",
+    // One that is drawn here can be sent again, for a file.
+    seed: $("seed").value ? Number($("seed").value) : Math.floor(Math.random() * 2 ** 31),
+  };
+  if ($("temperature").value) options.temperature = Number($("temperature").value);
+  if ($("speed").value) options.speed = Number($("speed").value);
+  asked = { input: text, stream: false, ...options };
   const config = {
     type: "session.config",
     response_format: "pcm",
     stream_audio: true,
     split_granularity: "sentence",
-    voice: $("voice").value,
-    lead_in: $("trim").checked ? "trim" : "keep",
+    ...options,
   };
-  if ($("seed").value) config.seed = Number($("seed").value);
-  if ($("temperature").value) config.temperature = Number($("temperature").value);
   for (const message of [config, { type: "input.text", text }, { type: "input.done" }]) {
     socket.send(JSON.stringify(message));
   }
@@ -178,6 +220,42 @@ function finish() {
   $("save").href = URL.createObjectURL(wavOf(player.pieces));
   $("save").hidden = false;
   $("waveform").setAttribute("aria-label", `Waveform of ${seconds(player.durationS)} of speech`);
+}
+
+// ---- saving ------------------------------------------------------------------------------------
+
+function nameSave() {
+  const format = $("format").value;
+  $("save").textContent = `Save as ${format.toUpperCase()}`;
+  $("save").download = `speech.${format}`;
+}
+
+/** A link's click: a WAV is there already, another format the server makes. */
+async function save(event) {
+  const format = $("format").value;
+  if (format === "wav") return;
+  event.preventDefault();
+  if ($("save").dataset.making) return;
+  $("save").dataset.making = format;
+  $("save").textContent = `making ${format.toUpperCase()} …`;
+  complain("");
+  try {
+    const answer = await fetch("/v1/audio/speech", {
+      method: "POST",
+      headers: { "content-type": "application/json", ...authorization() },
+      body: JSON.stringify({ ...asked, response_format: format }),
+    });
+    if (!answer.ok) throw new Error((await answer.json()).error.message);
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(await answer.blob());
+    link.download = `speech.${format}`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), RETRY_MS);
+  } catch (error) {
+    complain(`The file was not made: ${error.message}`);
+  }
+  delete $("save").dataset.making;
+  nameSave();
 }
 
 // ---- figures and waveform ----------------------------------------------------------------------
@@ -246,6 +324,13 @@ $("form").addEventListener("submit", (event) => {
   speak();
 });
 $("stop").addEventListener("click", stop);
+$("token").addEventListener("change", () => {
+  sessionStorage.setItem(TOKEN, $("token").value.trim());
+  $("token-field").hidden = true;
+  load();
+});
+$("save").addEventListener("click", save);
+$("format").addEventListener("change", nameSave);
 document.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !$("speak").disabled) {
     event.preventDefault();

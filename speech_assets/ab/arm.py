@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from server.codec_form import FORMS
 from server.errors import ConfigurationError
 from server.presets import VARIABLE, load_preset
+from speech_assets.ab.scratch import scratch_folder
 from speech_assets.errors import ConfigError
 from speech_assets.load.ladder import changed
 from speech_assets.results.provenance import place_of
@@ -136,8 +136,8 @@ def _check(arm: Arm) -> None:
     if text is None:
         load_preset(arm.preset).codec_location()
         return
-    with tempfile.TemporaryDirectory(prefix="speech-assets-ab-") as folder:
-        table = Path(folder) / "presets.toml"
+    with scratch_folder() as folder:
+        table = folder / "presets.toml"
         table.write_text(text, encoding="utf-8")
         try:
             load_preset(arm.preset, {VARIABLE: str(table)}).codec_location()

@@ -1,7 +1,8 @@
 """Figures of a comparison: each arm's, and B less A with the interval over sentences.
 
-`<name>_a` and `<name>_b` are of the arms, `<name>_difference` is B less A. An interval is of 10,000
-resamples of sentences, a sentence with its seeds and both arms together (`quality.resampling`).
+`<name>_a` and `<name>_b` are of the arms, `<name>_difference` is B less A. `n` is the pairs of
+clips that are counted. An interval is of 10,000 resamples of their sentences, a sentence with its
+seeds and both arms together (`quality.resampling`).
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from typing import Any
 
 from speech_assets.ab.raw import RawArm
 from speech_assets.codec_forms.comparison import decibels
+from speech_assets.quality.noise import DECIDING
 from speech_assets.quality.resampling import (
     Estimate,
     counts_of,
     interval,
     paired_difference,
-    smallest_detectable_difference,
 )
 from speech_assets.results.result import Figure
 
@@ -33,7 +34,8 @@ class Measure:
     Attributes:
         name, unit, title: `title` is how a table calls it.
         less_is_better: None where more and less are neither.
-        needs_speech: only of clips that both arms spoke; else a clip that was not spoken counts.
+        needs_audio: only of clips that have audio in both arms; else one without it counts, too.
+        is_time: it depends on what else takes the machine's cores (`ab.waiting`).
     """
 
     name: str
@@ -42,7 +44,8 @@ class Measure:
     amount: Callable[[Side], float | None]
     out_of: Callable[[Side], float]
     less_is_better: bool | None = True
-    needs_speech: bool = True
+    needs_audio: bool = True
+    is_time: bool = False
 
 
 def _one(_: Side) -> float:
@@ -51,28 +54,37 @@ def _one(_: Side) -> float:
 
 MEASURES: tuple[Measure, ...] = (
     Measure(
-        "wer", "WER", "ratio", lambda s: s["word_errors"], lambda s: s["words"], needs_speech=False
+        "wer", "WER", "share", lambda s: s["word_errors"], lambda s: s["words"], needs_audio=False
     ),
     Measure(
-        "wer_format_insensitive", "WER, format-insensitive", "ratio",
-        lambda s: s["loose_word_errors"], lambda s: s["loose_words"], needs_speech=False,
+        "wer_format_insensitive", "WER, format-insensitive", "share",
+        lambda s: s["format_insensitive_word_errors"], lambda s: s["format_insensitive_words"],
+        needs_audio=False,
+    ),
+    # To arm A; in A itself of two of its clips (ab.voices). More is not better: bytes are the same.
+    Measure(
+        "speaker_similarity", "speaker similarity to A", "cosine",
+        lambda s: s["speaker_similarity"], _one, None,
     ),
     Measure("duration_s", "duration of a clip", "s", lambda s: s["seconds"], _one, None),
-    Measure("lm_ms", "language model a clip", "ms", lambda s: s["lm_ms"], _one),
+    Measure("lm_ms", "language model a clip", "ms", lambda s: s["lm_ms"], _one, is_time=True),
     Measure(
         "lm_ms_per_step", "language model a step", "ms",
-        lambda s: s["lm_ms"], lambda s: s["lm_steps"],
+        lambda s: s["lm_ms"], lambda s: s["lm_steps"], is_time=True,
     ),
-    Measure("decode_ms", "codec a clip", "ms", lambda s: s["decode_ms"], _one),
+    Measure("decode_ms", "codec a clip", "ms", lambda s: s["decode_ms"], _one, is_time=True),
     Measure(
         "decode_ms_per_audio_s", "codec a second of audio", "ms",
-        lambda s: s["decode_ms"], lambda s: s["seconds"],
+        lambda s: s["decode_ms"], lambda s: s["seconds"], is_time=True,
     ),
-    Measure("first_audio_ms", "first audio made", "ms", lambda s: s["first_audio_ms"], _one),
-    Measure("wall_ms", "whole answer", "ms", lambda s: s["wall_ms"], _one),
+    Measure(
+        "first_audio_ms", "first audio made", "ms", lambda s: s["first_audio_ms"], _one,
+        is_time=True,
+    ),
+    Measure("wall_ms", "whole answer", "ms", lambda s: s["wall_ms"], _one, is_time=True),
     Measure(
         "rtf", "RTF of the whole answer", "ratio",
-        lambda s: s["wall_ms"] / 1e3, lambda s: s["seconds"],
+        lambda s: s["wall_ms"] / 1e3, lambda s: s["seconds"], is_time=True,
     ),
 )  # fmt: skip
 """Rates a step or a second of audio compare arms that say the same with other tokens; times of a
@@ -81,13 +93,11 @@ clip are what a client waits."""
 
 def ab_figures(rows: Rows, a: RawArm, b: RawArm) -> dict[str, Figure]:
     """Figures of all rows, and of the arms' memory."""
-    figures = {**_parity(rows), **_audio(rows)}
+    figures = {**_parity(rows), **_audio(rows), **_waited(rows)}
     for measure in MEASURES:
         figures |= _paired(measure, rows)
     if "same_transcript" in rows[0]:
-        same = sum(row["same_transcript"] for row in rows)
-        figures["same_transcript_share"] = Figure(same / len(rows), "share", len(rows))
-        figures |= _detectable(rows)
+        figures["same_transcript_share"] = _same("same_transcript", rows)
     is_comparable = a.memory_measure == b.memory_measure
     if is_comparable and a.memory_mib is not None and b.memory_mib is not None:
         figures["memory_mib_a"] = Figure(a.memory_mib, "MiB")
@@ -103,20 +113,30 @@ def _parity(rows: Rows) -> dict[str, Figure]:
         "sentences": Figure(len({row["sentence_id"] for row in rows}), "sentences"),
     }
     for name in ("same_samples", "same_frames", "same_bytes"):
-        figures[f"{name}_share"] = Figure(sum(row[name] for row in rows) / n, "share", n)
+        figures[f"{name}_share"] = _same(name, rows)
     for letter in ("a", "b"):
-        mute = sum(not row[letter]["spoke"] for row in rows)
+        mute = sum(not row[letter]["has_audio"] for row in rows)
         flagged = sum(bool(row[letter]["flags"]) for row in rows)
-        figures[f"clips_not_spoken_{letter}"] = Figure(mute, "clips", n)
+        figures[f"clips_without_audio_{letter}"] = Figure(mute, "clips", n)
         figures[f"flagged_clips_{letter}"] = Figure(flagged, "clips", n)
     return figures
 
 
+def _same(name: str, rows: Rows) -> Figure:
+    """Of clips that have audio in an arm, the share that are the same: of none it is 0, n is 0.
+
+    Two arms that both gave nothing are not alike, and one that gave nothing differs.
+    """
+    spoken = [row for row in rows if row["a"]["has_audio"] or row["b"]["has_audio"]]
+    n = len(spoken)
+    return Figure(sum(row[name] for row in spoken) / n if n else 0.0, "share", n)
+
+
 def _audio(rows: Rows) -> dict[str, Figure]:
     """Differences of samples, of clips of one length; of others only how many they are."""
-    spoken = [row for row in rows if row["both_spoke"]]
-    alike = [row for row in spoken if not row["over_prefix"]]
-    figures = {"clips_of_other_length": Figure(len(spoken) - len(alike), "clips", len(rows))}
+    heard = [row for row in rows if row["both_have_audio"]]
+    alike = [row for row in heard if not row["over_prefix"]]
+    figures = {"clips_of_other_length": Figure(len(heard) - len(alike), "clips", len(rows))}
     if not alike:
         return figures
     n, samples = len(alike), sum(row["compared_samples"] for row in alike)
@@ -130,11 +150,23 @@ def _audio(rows: Rows) -> dict[str, Figure]:
     return figures
 
 
+def _waited(rows: Rows) -> dict[str, Figure]:
+    """Of each arm, the share of its threads' time in which they had no core; none if not known."""
+    figures: dict[str, Figure] = {}
+    for letter in ("a", "b"):
+        known = [s for row in rows if (s := row[letter]).get("waited_s") is not None]
+        waited_s, ran_s = (sum(side[name] for side in known) for name in ("waited_s", "ran_s"))
+        if waited_s + ran_s > 0:
+            share = waited_s / (waited_s + ran_s)
+            figures[f"waited_share_{letter}"] = Figure(share, "share", len(known))
+    return figures
+
+
 def _paired(measure: Measure, rows: Rows) -> dict[str, Figure]:
     """The rate of each arm and their difference; nothing where no clip of both has it."""
     taken: list[tuple[int, dict[str, tuple[float, float]]]] = []
     for row in rows:
-        if measure.needs_speech and not row["both_spoke"]:
+        if measure.needs_audio and not row["both_have_audio"]:
             continue
         sides = {letter: _pair(measure, row[letter]) for letter in ("a", "b")}
         found = {letter: side for letter, side in sides.items() if side is not None}
@@ -146,27 +178,19 @@ def _paired(measure: Measure, rows: Rows) -> dict[str, Figure]:
         letter: counts_of((sentence, *sides[letter]) for sentence, sides in taken)
         for letter in ("a", "b")
     }
+    difference = paired_difference(of_arm["b"], of_arm["a"])
     estimates = {
         f"{measure.name}_a": interval(of_arm["a"]),
         f"{measure.name}_b": interval(of_arm["b"]),
-        f"{measure.name}_difference": paired_difference(of_arm["b"], of_arm["a"]),
+        f"{measure.name}_difference": difference,
     }
-    return {name: _figure(found, measure.unit) for name, found in estimates.items()}
-
-
-def _detectable(rows: Rows) -> dict[str, Figure]:
-    """The smallest difference in WER that these sentences and seeds find in arm A."""
-    seeds = sorted({row["seed"] for row in rows})
-    of_seeds = [
-        counts_of(
-            (row["sentence_id"], row["a"]["word_errors"], row["a"]["words"])
-            for row in rows
-            if row["seed"] == seed
+    figures = {name: _figure(found, measure.unit, len(taken)) for name, found in estimates.items()}
+    if measure.name == DECIDING and difference.smallest_detectable is not None:
+        smallest = Figure(
+            difference.smallest_detectable, measure.unit, len(taken), sentences=difference.sentences
         )
-        for seed in seeds
-    ]
-    found = smallest_detectable_difference(of_seeds)
-    return {} if found is None else {"smallest_detectable_wer_difference": Figure(found, "ratio")}
+        figures[f"smallest_detectable_{measure.name}_less_a"] = smallest
+    return figures
 
 
 def _pair(measure: Measure, side: Side) -> tuple[float, float] | None:
@@ -174,9 +198,9 @@ def _pair(measure: Measure, side: Side) -> tuple[float, float] | None:
     try:
         amount, out_of = measure.amount(side), measure.out_of(side)
     except KeyError:
-        return None  # Without transcripts there are no words.
+        return None  # Nobody listened for words, or for voices.
     return None if amount is None or out_of <= 0 else (float(amount), float(out_of))
 
 
-def _figure(found: Estimate, unit: str) -> Figure:
-    return Figure(found.value, unit, found.n, found.low, found.high)
+def _figure(found: Estimate, unit: str, pairs: int) -> Figure:
+    return Figure(found.value, unit, pairs, found.low, found.high, found.sentences)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +16,12 @@ from resources.errors import WorkError
 from resources.speech_server import SpeechServer
 from server.presets import VARIABLE
 from speech_assets.ab.arm import LETTERS, Arm, Letter, shown_settings
-from speech_assets.ab.asking import TIMEOUT_S, speak
+from speech_assets.ab.asking import TIMEOUT_S, Asker
 from speech_assets.ab.errors import AskError
 from speech_assets.ab.memory import Memory, memory_of
 from speech_assets.ab.plan import Ask, Order, blocks, turns
 from speech_assets.ab.raw import RawArm, RawRow
+from speech_assets.ab.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from resources.store import Store
@@ -70,7 +70,7 @@ class Measurement:
         """Raw rows of both arms, and in which order they were asked.
 
         Raises:
-            AskError: an arm refused a clip, or lost its connection.
+            AskError: an arm refused a clip or lost its connection, or somebody else asked it.
             WorkError: a server did not start, or died.
             StoreError: a WAV cannot be kept.
         """
@@ -90,28 +90,33 @@ class Measurement:
 
     def _take_turns(self, servers: Mapping[Letter, SpeechServer]) -> None:
         with contextlib.ExitStack() as stack:
-            clients = {k: stack.enter_context(_client(server)) for k, server in servers.items()}
+            askers = {k: stack.enter_context(_asker(server)) for k, server in servers.items()}
             for letter in LETTERS:
-                self._warm_up(letter, clients[letter], servers[letter])
+                self._warm_up(letter, askers[letter])
             for letter, ask in turns(self.asked):
-                self._ask(letter, clients[letter], servers[letter], ask)
+                self._ask(letter, askers[letter], ask)
             for letter in LETTERS:
-                self._weigh(letter, servers[letter])
+                self._end(letter, askers[letter])
 
     def _ask_block(self, letter: Letter, server: SpeechServer, block: Sequence[Ask]) -> None:
-        with _client(server) as client:
-            self._warm_up(letter, client, server)
+        with _asker(server) as asker:
+            self._warm_up(letter, asker)
             for ask in block:
-                self._ask(letter, client, server, ask)
-        self._weigh(letter, server)
+                self._ask(letter, asker, ask)
+            self._end(letter, asker)
 
-    def _warm_up(self, letter: Letter, client: httpx.Client, server: SpeechServer) -> None:
+    def _warm_up(self, letter: Letter, asker: Asker) -> None:
+        asker.check_alone(f"arm {letter.upper()} ({self.arms[letter].label}), before its clips")
         for ask in self.asked[: self.warmup]:
-            speak(client, server, ask, f"{self._where(letter, ask)}, to warm up")
+            asker.speak(ask, f"{self._where(letter, ask)}, to warm up")
             self._found[letter].warmup_clips += 1
 
-    def _ask(self, letter: Letter, client: httpx.Client, server: SpeechServer, ask: Ask) -> None:
-        answer = speak(client, server, ask, self._where(letter, ask))
+    def _end(self, letter: Letter, asker: Asker) -> None:
+        asker.check_alone(f"arm {letter.upper()} ({self.arms[letter].label}), after its clips")
+        self._weigh(letter, asker.server)
+
+    def _ask(self, letter: Letter, asker: Asker, ask: Ask) -> None:
+        answer = asker.speak(ask, self._where(letter, ask))
         key = f"{self.folder}/{letter}/{ask.sentence.id:03d}-{ask.seed}.wav" if answer.audio else ""
         if key:
             self.store.write_bytes(key, answer.audio)
@@ -133,6 +138,8 @@ class Measurement:
                 lm_steps=answer.lm_steps,
                 decode_ms=answer.decode_ms,
                 decode_calls=answer.decode_calls,
+                ran_s=answer.cores.ran_s if answer.cores else None,
+                waited_s=answer.cores.waited_s if answer.cores else None,
             )
         )
         self._position += 1
@@ -172,9 +179,9 @@ class Measurement:
         arguments: list[str] = []
         mark = f"arm {letter.upper()}"
         self.reporter.notice(f"{mark}: a server of {arm.label} is started")
-        with tempfile.TemporaryDirectory(prefix="speech-assets-ab-") as folder:
+        with scratch_folder() as folder:
             if text := arm.table():
-                table = Path(folder) / "presets.toml"
+                table = folder / "presets.toml"
                 table.write_text(text, encoding="utf-8")
                 environment[VARIABLE] = str(table)
                 # What is tried out here has no checks of its own yet; the result says so.
@@ -226,9 +233,11 @@ class Measurement:
         )
 
 
-def _client(server: SpeechServer) -> httpx.Client:
+@contextlib.contextmanager
+def _asker(server: SpeechServer) -> Generator[Asker]:
     # A proxy in the environment is for the wide world, not for what is measured.
-    return httpx.Client(base_url=server.url, timeout=TIMEOUT_S, trust_env=False)
+    with httpx.Client(base_url=server.url, timeout=TIMEOUT_S, trust_env=False) as client:
+        yield Asker(client, server)
 
 
 def _identity(config: Mapping[str, Any]) -> tuple[Any, Any]:

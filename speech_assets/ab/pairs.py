@@ -27,18 +27,20 @@ def compare_pair(
     """A row: what the clip is, each arm's own facts (`a`, `b`), and what differs between them.
 
     Differences of samples (B less A, in 16-bit steps, and relative) are over what both have from
-    the start: `over_prefix` says that the lengths differ. They are None where an arm did not speak.
+    the start: `over_prefix` says that the lengths differ. They are None where an arm has no audio.
+    Where an arm has none, or both, nothing is the same.
     Flags are of the audio by itself; clicks are jumps beyond those of the other arm.
     """
+    both = bool(a.file and b.file)
     row: dict[str, Any] = {
         **{name: getattr(a, name) for name in _OF_THE_PAIR},
         "first": "a" if a.position < b.position else "b",
         "a": _side(a),
         "b": _side(b),
-        "both_spoke": bool(a.file and b.file),
-        "same_samples": a.samples == b.samples,
-        "same_frames": a.frames == b.frames,
-        "same_bytes": bool(a.file) and a.file_sha256 == b.file_sha256,
+        "both_have_audio": both,
+        "same_samples": both and a.samples == b.samples,
+        "same_frames": both and a.frames == b.frames,
+        "same_bytes": both and a.file_sha256 == b.file_sha256,
         "duration_difference_s": (b.samples - a.samples) / SAMPLE_RATE_HZ,
         "over_prefix": False,
         "compared_samples": 0,
@@ -48,7 +50,7 @@ def compare_pair(
         "reference_energy": None,
         "relative_error_db": None,
     }
-    if not row["both_spoke"]:
+    if not row["both_have_audio"]:
         return row
     one, other = _waveform(a_pcm), _waveform(b_pcm)
     found = compare_clip("", other, one)
@@ -74,14 +76,20 @@ def add_transcripts(row: dict[str, Any], judged: Mapping[str, Mapping[str, Any]]
         **row,
         "a": {**row["a"], **judged["a"]},
         "b": {**row["b"], **judged["b"]},
-        "same_transcript": judged["a"]["transcript"] == judged["b"]["transcript"],
+        "same_transcript": row["both_have_audio"]
+        and judged["a"]["transcript"] == judged["b"]["transcript"],
     }
 
 
 def _side(raw: RawRow) -> dict[str, Any]:
     own = {name: value for name, value in asdict(raw).items() if name not in _OF_THE_PAIR}
     # A clip that was not spoken has no audio to be unhealthy.
-    return {**own, "spoke": bool(raw.file), "seconds": raw.samples / SAMPLE_RATE_HZ, "flags": []}
+    return {
+        **own,
+        "has_audio": bool(raw.file),
+        "seconds": raw.samples / SAMPLE_RATE_HZ,
+        "flags": [],
+    }
 
 
 def _waveform(pcm: NDArray[np.int16]) -> NDArray[np.float64]:

@@ -40,6 +40,8 @@ class RawRow:
     """A clip of one arm. `file` is its WAV, empty where the model gave no audio; see `Answer`.
 
     `position` is the number of the request among all of both arms, from 0; warm-ups have none.
+    `ran_s` and `waited_s` are of the server's threads: on cores, and for want of one; None where
+    the system did not tell, or an earlier version did not ask.
     """
 
     sentence_id: int
@@ -58,6 +60,8 @@ class RawRow:
     lm_steps: int
     decode_ms: float
     decode_calls: int
+    ran_s: float | None = None
+    waited_s: float | None = None
 
     @property
     def place(self) -> tuple[int, int]:
@@ -98,7 +102,7 @@ def run_folder(store: Store, name: str, run: str) -> Generator[str]:
     Raises:
         AskError: another run of the same began in the same second.
     """
-    for owner in [key for key in store.keys(f"ab/{name}") if key.endswith(f"/{_OWNER}")]:
+    for owner in [key for key in store.keys("ab") if key.endswith(f"/{_OWNER}")]:
         with contextlib.suppress(FileNotFoundError):
             if is_gone(str(store.read_json(owner)["process"])):
                 _remove(store, owner.removesuffix(f"/{_OWNER}"))
@@ -106,8 +110,12 @@ def run_folder(store: Store, name: str, run: str) -> Generator[str]:
     if store.keys(folder):
         raise AskError(f"{store.path(folder)} is of another run; run it again", retryable=True)
     store.write_json(f"{folder}/{_OWNER}", {"process": process_name()})
-    yield folder
-    # Not after a failure: the next run removes a folder that is still owned.
+    try:
+        yield folder
+    except BaseException:  # Half of a comparison is none.
+        with contextlib.suppress(StoreError):
+            _remove(store, folder)
+        raise
     store.delete(f"{folder}/{_OWNER}")
 
 

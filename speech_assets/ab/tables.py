@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from speech_assets.ab.advice import advice
 from speech_assets.ab.figures import MEASURES
-from speech_assets.ab.verdict import opening, verdicts
+from speech_assets.ab.verdict import opening, summary, verdicts
+from speech_assets.ab.waiting import time_faults
 from speech_assets.results.markdown import number, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _MISSING = "-"
-_NOTED = {"better", "worse", "more", "less"}
+_VOID = " (does not count)"
 
 
 def comparison_table(value: Mapping[str, Any]) -> str:
-    """One result in Markdown: what was compared, parity, then a row of each figure of both arms."""
-    heads = ("figure", "unit", "A", "B", "B less A", "95 % interval", "n", "verdict")
+    """One result in Markdown: what was compared, parity, a row of each figure of both arms, and
+    below them what to make of it."""
+    heads = ("figure", "unit", "A", "B", "B less A", "95 % interval", "pairs of clips", "verdict")
     said = {verdict.name: verdict.outcome for verdict in verdicts(value)}
     rows: list[Sequence[str]] = []
     for measure in MEASURES:
         if measure.name not in said:
             continue
         figures = [value["figures"][f"{measure.name}_{w}"] for w in ("a", "b", "difference")]
-        is_share = measure.name.startswith("wer")
+        is_share = measure.unit == "share"
         rows.append(
             (
                 measure.title,
@@ -40,15 +43,17 @@ def comparison_table(value: Mapping[str, Any]) -> str:
         numbers = [number(value["figures"][name]["value"]) for name in names]
         measure = value["config"]["memory_measure"]
         rows.append((measure, "MiB", *numbers, _MISSING, "1", "one observation"))
-    return f"{opening(value)}\n\n{_parity(value)}\n\n{table(heads, rows)}"
+    said_below = "\n".join(f"- {sentence}" for sentence in advice(value))
+    return f"{opening(value)}\n\n{_parity(value)}\n\n{table(heads, rows)}\n\n{said_below}"
 
 
 def ab_table(results: Sequence[Mapping[str, Any]]) -> str:
     """A row of each comparison; where two figures stand, "A -> B"."""
     heads = (
         "A vs B", "device", "clips", "as many samples", "same bytes", "error, dB",
-        "unhealthy clips", "same transcripts", "WER, %", "language model, ms a step",
-        "codec, ms a second of audio", "whole answer, ms", "memory added, MiB", "B is", "date",
+        "unhealthy clips", "same transcripts", "WER, %", "speaker similarity to A",
+        "language model, ms a step", "codec, ms a second of audio", "whole answer, ms",
+        "memory added, MiB", "B is", "date",
     )  # fmt: skip
     cells = [
         (
@@ -61,11 +66,13 @@ def ab_table(results: Sequence[Mapping[str, Any]]) -> str:
             _both(result, "flagged_clips"),
             _share(result, "same_transcript_share"),
             _both(result, "wer", 100),
-            _both(result, "lm_ms_per_step"),
-            _both(result, "decode_ms_per_audio_s"),
-            _both(result, "wall_ms"),
+            _both(result, "speaker_similarity"),
+            *(
+                _both(result, name) + _VOID * bool(time_faults(result["figures"]))
+                for name in ("lm_ms_per_step", "decode_ms_per_audio_s", "wall_ms")
+            ),
             _one(result, "memory_added_mib"),
-            _summary(result),
+            summary(result),
             result["started_at"][:10],
         )
         for result in results
@@ -75,13 +82,15 @@ def ab_table(results: Sequence[Mapping[str, Any]]) -> str:
 
 def _parity(value: Mapping[str, Any]) -> str:
     """How alike the audio is, in a sentence or two."""
-    n = len(value["rows"])
     counts = {
-        name: round(value["figures"][f"{name}_share"]["value"] * n)
+        name: round(figure["value"] * figure["n"])
         for name in ("same_samples", "same_frames", "same_bytes")
+        for figure in [value["figures"][f"{name}_share"]]
     }
+    n, heard = len(value["rows"]), value["figures"]["same_samples_share"]["n"]
+    of = f"{n} clips" if n == heard else f"{n} clips ({heard} with audio)"
     said = (
-        f"Of {n} clips {counts['same_samples']} have as many samples in both arms, "
+        f"Of {of} {counts['same_samples']} have as many samples in both arms, "
         f"{counts['same_frames']} as many frames, {counts['same_bytes']} are the same bytes."
     )
     figures = value["figures"]
@@ -98,26 +107,20 @@ def _parity(value: Mapping[str, Any]) -> str:
         if flags:
             count = int(figures[f"flagged_clips_{letter}"]["value"])
             said += f" Unhealthy in {letter.upper()}: {count} ({', '.join(flags)})."
-        if mute := int(figures[f"clips_not_spoken_{letter}"]["value"]):
+        if mute := int(figures[f"clips_without_audio_{letter}"]["value"]):
             said += f" {letter.upper()} gave no audio for {mute}."
     if "same_transcript_share" in figures:
-        heard = round(figures["same_transcript_share"]["value"] * n)
-        said += f" {heard} have the same transcript."
+        figure = figures["same_transcript_share"]
+        said += f" {round(figure['value'] * figure['n'])} have the same transcript."
+    if "speaker_similarity_b" in figures:
+        own = value["config"].get("speaker_yardstick")
+        said += f" Speaker similarity is of B's clip and A's; in A, of A's clip and {own}."
     return said
-
-
-def _summary(result: Mapping[str, Any]) -> str:
-    """Verdicts that say something, in a few words."""
-    found = verdicts(result)
-    noted = [f"{v.outcome}: {v.title}" for v in found if v.outcome in _NOTED]
-    few = any(v.outcome == "too few sentences" for v in found)
-    words = "; ".join(noted) or ("too few sentences" if few else "no different beyond noise")
-    return f"the same configuration; {words}" if result["config"]["same_configuration"] else words
 
 
 def _share(result: Mapping[str, Any], name: str) -> str:
     figure = result["figures"].get(name)
-    return _MISSING if figure is None else f"{figure['value']:.0%}"
+    return f"{figure['value']:.0%}" if figure is not None and figure["n"] else _MISSING
 
 
 def _error(result: Mapping[str, Any]) -> str:

@@ -1,7 +1,13 @@
 """Long audio in windows that overlap, and their words joined so that none is lost or doubled.
 
 Whisper hears 30 s at a time. Windows overlap by 5 s, so that a word cut at the end of one stands
-whole in the next; where both heard the same words at the same time, one hands over to the other.
+whole in the next. What both heard is taken once, what one of them heard and the other missed too.
+
+That holds while both windows' times of a word are within a tenth of a second of the truth. Further
+off, a word that a border cuts may be kept beside its whole self, or a repeated one once too often.
+Synthetic clips of 110 words in three to eight windows (600 at each error) gained one to three words
+at errors of up to 0.1 s in none, 0.15 s in 14 %, 0.25 s in 37 % of them; none lost one. Clips of up
+to 30 s have one window and nothing to join.
 """
 
 from __future__ import annotations
@@ -16,10 +22,14 @@ if TYPE_CHECKING:
 WINDOW_S = 30.0  # What Whisper was trained with, and pads to.
 OVERLAP_S = 5.0  # About 12 spoken words: several whole ones, wherever the borders cut.
 SAME_TIME_S = 0.6
-"""Two hearings of a word may differ so much in time.
+"""Hearings of a word that agree may be paired up to so far apart; it is no tolerance of the join.
 
 Whisper's attention gives a word's times to a few tenths of a second, and gives a pause now to the
 word before it, now to the one after."""
+SAME_PLACE_S = 0.2
+"""Hearings that sound otherwise are of one word where they begin or end so close to each other:
+speech has three to five words a second, whose beginnings are further apart."""
+_MISHEARD = 0.5  # What such a pair is worth, of one that agrees.
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,52 +51,72 @@ def windows(sample_count: int, rate_hz: int) -> list[tuple[int, int]]:
 def join(earlier: Sequence[Word], later: Sequence[Word], from_s: float, to_s: float) -> list[Word]:
     """The words of two windows that share the time from `from_s` to `to_s`.
 
-    The run of the same words at the same times counts most that is longest and closest in time:
-    up to its end the earlier window is believed, then the later one. So a word cut at either border
-    gives way to the other window's whole one, and of words said several times none is taken for
-    its neighbour. Where nothing agrees, they are cut in the longest pause within the shared time.
+    Hearings of the same words are paired, in order, those that agree and are closest in time first.
+    Of a pair the earlier window's is taken in the first half of the shared time, the later one's in
+    the second: so a word cut at either border gives way to the other window's whole one. A word
+    without a counterpart is kept, unless it lies within one that the other window has another
+    hearing of ("twenty" and "five" beside "25").
     """
-    first = next((n for n, word in enumerate(earlier) if word.end_s >= from_s), len(earlier))
-    last = next((n for n, word in enumerate(later) if word.start_s > to_s), len(later))
-    ends = _agreement(earlier[first:], later[:last])
-    if ends is not None:
-        return [*earlier[: first + ends[0]], *later[ends[1] :]]
-    cut_s = _pause(earlier[first:], later[:last], from_s, to_s)
-    return [
-        *(word for word in earlier if _middle(word) < cut_s),
-        *(word for word in later if _middle(word) >= cut_s),
+    first = next((n for n, word in enumerate(earlier) if word.end_s >= from_s - SAME_TIME_S), None)
+    last = next((n for n, word in enumerate(later) if word.start_s > to_s + SAME_TIME_S), None)
+    before = list(earlier if first is None else earlier[:first])
+    ours = [] if first is None else list(earlier[first:])
+    theirs, after = list(later[:last]), [] if last is None else list(later[last:])
+    pairs = _pairs(ours, theirs)
+    middle_s = (from_s + to_s) / 2
+    of_pairs = [(ours[i], theirs[j]) for i, j in pairs]
+    is_earlier = [_middle(one) < middle_s for one, _ in of_pairs]
+    taken = [
+        one if first else other for (one, other), first in zip(of_pairs, is_earlier, strict=True)
     ]
+    from_earlier = [word for word, first in zip(taken, is_earlier, strict=True) if first]
+    from_later = [word for word, first in zip(taken, is_earlier, strict=True) if not first]
+    joined: list[Word] = []
+    i = j = 0
+    for n, (to_i, to_j) in enumerate([*pairs, (len(ours), len(theirs))]):
+        alone = [word for word in ours[i:to_i] if not _is_within(word, from_later)]
+        alone += [word for word in theirs[j:to_j] if not _is_within(word, from_earlier)]
+        joined += sorted(alone, key=lambda word: word.start_s)
+        joined += taken[n : n + 1]
+        i, j = to_i + 1, to_j + 1
+    return [*before, *joined, *after]
 
 
-def _agreement(earlier: Sequence[Word], later: Sequence[Word]) -> tuple[int, int] | None:
-    """Where the best run of agreeing words ends in either; None if no word agrees."""
-    best, ends = 0.0, None
-    row: dict[int, float] = {}
-    for i, word in enumerate(earlier):
-        above, row = row, {}
-        for j, other in enumerate(later):
-            near = 1 - _apart(word, other) / SAME_TIME_S
-            if near > 0 and _sound(word) == _sound(other):
-                # Squared, so that two words out of time do not outweigh one in time.
-                row[j] = above.get(j - 1, 0.0) + near**2
-                if row[j] > best:
-                    best, ends = row[j], (i + 1, j + 1)
-    return ends
+def _pairs(ours: Sequence[Word], theirs: Sequence[Word]) -> list[tuple[int, int]]:
+    """Which words are hearings of one, in order: the pairs that are worth most together."""
+    best = [[0.0] * (len(theirs) + 1) for _ in range(len(ours) + 1)]
+    for i in range(len(ours) - 1, -1, -1):
+        for j in range(len(theirs) - 1, -1, -1):
+            pair = _worth(ours[i], theirs[j])
+            paired = pair + best[i + 1][j + 1] if pair else 0.0
+            best[i][j] = max(paired, best[i + 1][j], best[i][j + 1])
+    found: list[tuple[int, int]] = []
+    i = j = 0
+    while i < len(ours) and j < len(theirs):
+        if best[i][j] == best[i + 1][j]:
+            i += 1
+        elif best[i][j] == best[i][j + 1]:
+            j += 1
+        else:
+            found.append((i, j))
+            i, j = i + 1, j + 1
+    return found
 
 
-def _pause(earlier: Sequence[Word], later: Sequence[Word], from_s: float, to_s: float) -> float:
-    """Middle of the longest time in which neither has a word; of all the time if there is none.
+def _worth(word: Word, other: Word) -> float:
+    """How likely two hearings are of one word: 0 where they are not, to 1."""
+    apart_s = _apart(word, other)
+    # Squared, so that two words out of time do not outweigh one in time.
+    near = max(0.0, 1 - apart_s / SAME_TIME_S) ** 2
+    if _sound(word) == _sound(other):
+        return near
+    covers = _is_within(word, [other]) and _is_within(other, [word])
+    return _MISHEARD * near if apart_s <= SAME_PLACE_S or covers else 0.0
 
-    Where one of them has no words at all there, all words of the other are kept.
-    """
-    if not earlier or not later:
-        return from_s if not earlier else to_s
-    longest, cut_s, heard_s = 0.0, (from_s + to_s) / 2, from_s
-    for word in sorted([*earlier, *later], key=lambda word: word.start_s):
-        if word.start_s - heard_s > longest:
-            longest, cut_s = word.start_s - heard_s, (word.start_s + heard_s) / 2
-        heard_s = max(heard_s, word.end_s)
-    return to_s if to_s - heard_s > longest else cut_s
+
+def _is_within(word: Word, others: Sequence[Word]) -> bool:
+    """Whether the middle of a word lies within one of the others."""
+    return any(other.start_s <= _middle(word) <= other.end_s for other in others)
 
 
 def _apart(word: Word, other: Word) -> float:

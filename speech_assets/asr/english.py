@@ -5,6 +5,7 @@ Imported only when used: it comes with all of openai-whisper, and torch.
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import dataclass
 from functools import cache
@@ -16,13 +17,17 @@ if TYPE_CHECKING:
     from whisper.normalizers import EnglishTextNormalizer
 
 
+_TOO_LONG = re.compile(r"\S{1000}(?=\S)")
+
+
 def whisper_form(text: str) -> str:
     """`text` in lower case without punctuation, contractions or British spelling, as Whisper's
     English normaliser has it (openai-whisper 20250625, whisper/normalizers/english.py).
 
-    It leaves the last point of "..." as a word, which nobody says: such are left out.
+    It leaves the last point of "..." as a word, which nobody says: such are left out. It fails for
+    numbers of more than 4,300 digits: words of more than 1,000 characters are cut.
     """
-    words = _normaliser()(text).split()
+    words = _normaliser()(_TOO_LONG.sub(r"\g<0> ", text)).split()
     return " ".join(word for word in words if any(map(str.isalnum, word)))
 
 

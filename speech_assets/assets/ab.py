@@ -18,7 +18,7 @@ from speech_assets.quality.sentences import QUALITY_SENTENCES
 from speech_assets.results.result import parse_result
 
 # Bump when the same arms would be compared otherwise.
-AB_CODE_VERSION = "1"
+AB_CODE_VERSION = "3"
 
 
 class AbConfig(dg.Config):
@@ -39,6 +39,7 @@ class AbConfig(dg.Config):
     seeds: str = Field("1,2", description="of each sentence, with commas between")
     warmup: int = Field(2, description="clips that each server speaks first, not measured", ge=0)
     transcripts: bool = Field(True, description="whether Whisper listens to both arms")
+    speaker: bool = Field(True, description="whether voices are compared")
 
 
 def ab_assets(profile: Profile) -> list[Any]:
@@ -94,15 +95,18 @@ def ab_arguments(preset: str, config: AbConfig, profile: Profile, root: str) -> 
         *(f"--a={arm_a}", f"--b={arm_b}", f"--codec-b={config.codec_b}", f"--store={root}"),
         *(f"--sentences={config.sentences}", f"--seeds={config.seeds}"),
         *(f"--warmup={config.warmup}", *["--no-transcripts"] * (not config.transcripts)),
+        *["--no-speaker"] * (not config.speaker),
     ]
 
 
 def ab_metadata(value: Mapping[str, Any], path: str) -> dict[str, Any]:
     """What the asset's page shows of a comparison: its table, what it says, its figures."""
     sentences = "\n".join(f"- {verdict.sentence}" for verdict in verdicts(value))
+    shown = result_metadata(value, path)
     return {
+        # What was found is read first, also before the table.
+        "finding": shown["finding"],
         "comparison": dg.MetadataValue.md(comparison_table(value)),
         "verdicts": dg.MetadataValue.md(sentences),
-        **result_metadata(value, path),
-        "reduced": dg.MetadataValue.bool(bool(value["reduced"])),
+        **shown,
     }

@@ -5,21 +5,25 @@ of its own: its checks are its own.
 """
 
 # No `from __future__ import annotations`: Dagster reads the annotation of `context` as an object.
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 from pydantic import Field
 
 from resources.configured import StoreResource, WorkResource
+from resources.store import Store
 from server.frames import REALTIME_TOKENS_PER_S
-from server.presets import load_preset
+from server.presets import load_presets
 from speech_assets.assets.failures import ERRORS, failed, result_of
 from speech_assets.assets.result_metadata import result_metadata
+from speech_assets.freshness import MEASURED_LATELY
 from speech_assets.profiles import Profile
 from speech_assets.quantize import base_model as base
 from speech_assets.quantize import calibration as generations
 from speech_assets.quantize.speed_tables import precision_table
+from speech_assets.results.result import result_key
+from speech_assets.results.stored import newest_complete
 
 GROUP = "checkpoints"
 # Bump when the same checkpoint would be made, judged or timed otherwise.
@@ -31,8 +35,14 @@ DECODE_SPEED_CODE_VERSION = "1"
 class CalibrationConfig(dg.Config):
     """How much the base model speaks; 0 is all of the project's texts."""
 
-    texts: int = Field(0, description="that calibrate quantization", ge=0)
-    held_out: int = Field(0, description="that judge fidelity", ge=0)
+    texts: int = Field(
+        0, description="that calibrate quantization: fewer make worse checkpoints of 4 bits", ge=0
+    )
+    held_out: int = Field(
+        0,
+        description="that judge fidelity: fewer change no checkpoint, and judge less surely",
+        ge=0,
+    )
     max_tokens: int = Field(
         0, description=f"of a generation, {REALTIME_TOKENS_PER_S:.2f} are a second", ge=0
     )
@@ -155,8 +165,7 @@ def checkpoint_assets(profile: Profile) -> list[Any]:
             yield _check(made, "checkpoints", "engine")
         except ERRORS as error:
             raise failed(context, error) from error
-        read = {f"bytes_per_step_{head}": n for head, n in made["bytes_per_step"].items()}
-        yield dg.MaterializeResult(metadata={**_numbers(made), **read})
+        yield dg.MaterializeResult(metadata=checkpoint_metadata(made))
 
     @dg.asset(
         partitions_def=presets,
@@ -199,6 +208,7 @@ def checkpoint_assets(profile: Profile) -> list[Any]:
         kinds={"benchmark"},
         pool="gpu",
         code_version=DECODE_SPEED_CODE_VERSION,
+        freshness_policy=MEASURED_LATELY,
     )
     def decode_speed(
         context: dg.AssetExecutionContext,
@@ -213,26 +223,63 @@ def checkpoint_assets(profile: Profile) -> list[Any]:
         arguments += ["--profile"] * config.profile
         arguments += ["--allow-invalid"] * config.allow_invalid
         try:
-            preset = load_preset(context.partition_key)
             made = result_of(context, work.run(context, "decode_speed", arguments), "decode_speed")
             value = store.store().read_json(made["key"])
+            path = store.store().path(made["key"])
+            metadata = decode_speed_metadata(value, path, store.store(), profile.presets)
         except ERRORS as error:
             raise failed(context, error) from error
-        return dg.MaterializeResult(
-            metadata={
-                **result_metadata(value, store.store().path(made["key"])),
-                "precision": dg.MetadataValue.md(
-                    precision_table([value], presets={preset.name: preset.config()})
-                ),
-            }
-        )
+        return dg.MaterializeResult(metadata=metadata)
 
     return [base_model, calibration, checkpoints, fidelity, decode_speed]
 
 
+def checkpoint_metadata(made: Mapping[str, Any]) -> dict[str, Any]:
+    """What the asset's page shows of a checkpoint; what names `engine_` is of the check `engine`.
+
+    `made` is what the work process reports.
+    """
+    of_check = {
+        "passed": "engine_passed",
+        "detail": "engine_detail",
+        "value": "engine_value_nats",
+        "limit": "engine_limit_nats",
+    }
+    read = {f"bytes_per_step_{head}_head": n for head, n in made["bytes_per_step"].items()}
+    return {**{of_check.get(k, k): v for k, v in _numbers(made).items()}, **read}
+
+
+def decode_speed_metadata(
+    value: Mapping[str, Any], path: str, store: Store, presets: Sequence[str]
+) -> dict[str, Any]:
+    """What the asset's page shows of a speed: its figures, and how it stands beside the others.
+
+    Those are the newest complete results in `store` of the profile's `presets`, whose first is what
+    others are compared with; `value` itself is shown whatever became of it.
+    """
+    others = [
+        other
+        for other in newest_complete(store, "decode_speed")
+        if other["config"]["preset"] in presets and not _same_place(other, value)
+    ]
+    settings = {name: preset.config() for name, preset in load_presets().items()}
+    return {
+        **result_metadata(value, path),
+        "precision": dg.MetadataValue.md(
+            precision_table([*others, value], newest_complete(store, "fidelity"), presets=settings)
+        ),
+    }
+
+
+def _same_place(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two results are of the same kind, device and name."""
+    first, second = (result_key(value).rpartition("/")[0] for value in (one, other))
+    return first == second
+
+
 def _check(made: Mapping[str, Any], asset: str, name: str) -> dg.AssetCheckResult:
     """The check of that name, as the work process has made it and written it for the server."""
-    numbers = {known: made[known] for known in ("value", "limit")}
+    numbers = {f"{known}_nats": made[known] for known in ("value", "limit")}
     return dg.AssetCheckResult(
         passed=bool(made["passed"]),
         asset_key=asset,

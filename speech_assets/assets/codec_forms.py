@@ -5,18 +5,30 @@ from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
+from pydantic import Field
 
 from resources.configured import CodecResource, StoreResource, WorkResource
 from server.codec_form import FORMS
 from speech_assets.assets.checkpoints import GROUP
 from speech_assets.assets.failures import ERRORS, failed, result_of
 from speech_assets.assets.result_metadata import result_metadata
+from speech_assets.codec_forms.figures import FULL_CALLS, FULL_CLIPS
 from speech_assets.codec_forms.tables import codec_forms_table
 from speech_assets.profiles import Profile
 
 # Bump when the same form would be made or compared otherwise.
 CODE_VERSION = "1"
 _MUST_BE_ZERO = ("sample_count_mismatches", "flagged_clips", "non_finite")
+
+
+class CodecFormConfig(dg.Config):
+    """How much of the form is compared with the whole codec; less marks the result as reduced."""
+
+    clips: int = Field(FULL_CLIPS, description="real clips that are compared", ge=1)
+    calls: int = Field(FULL_CALLS, description="timed calls of the decoder", ge=1)
+    dtype: str = Field(
+        "auto", description="what the form decodes in; auto is float32 on a CPU, else bfloat16"
+    )
 
 
 def codec_form_assets(profile: Profile) -> list[Any]:
@@ -55,6 +67,7 @@ def codec_form_assets(profile: Profile) -> list[Any]:
     )
     def codec_checkpoints(
         context: dg.AssetExecutionContext,
+        config: CodecFormConfig,
         store: StoreResource,
         codec: CodecResource,
         work: WorkResource,
@@ -63,6 +76,8 @@ def codec_form_assets(profile: Profile) -> list[Any]:
         codec in float32: error, health, time, memory."""
         arguments = ["--form", context.partition_key, "--store", store.root]
         arguments += ["--codec", codec.location, "--device", profile.device]
+        arguments += [f"--clips={config.clips}", f"--calls={config.calls}"]
+        arguments += [f"--dtype={config.dtype}"]
         arguments += ["--allow-untrained"] * codec.allow_untrained
         try:
             results = work.run(context, "codec_checkpoint", arguments)

@@ -11,8 +11,10 @@ from resources.errors import ResourceError
 from server.errors import ServerError
 from speech_assets.assets.checks import TOKEN_CHECKS, check_shards
 from speech_assets.assets.failures import failed, record_shards
-from speech_assets.corpus import card, manifest, repack, sources
+from speech_assets.corpus import card, manifest
+from speech_assets.corpus.archive import archive_split, code_version, source_version
 from speech_assets.corpus.shards import SPEECH_CODE_VERSION, TOKEN_CODE_VERSION, Shard
+from speech_assets.corpus.stored_split import check_owner
 from speech_assets.errors import SpeechAssetsError
 from speech_assets.partitions import CorpusPartitions
 from speech_assets.profiles import Profile
@@ -20,6 +22,8 @@ from speech_assets.profiles import Profile
 GROUP = "corpus"
 # A start of Python, torch and the weights is paid once for so many shards.
 SHARDS_PER_RUN = 16
+# A download of hours would keep `speech` of the splits that are there from the one slot of `cpu`.
+DOWNLOAD_POOL = "download"
 _ERRORS = (SpeechAssetsError, ResourceError, ServerError)
 
 
@@ -29,35 +33,31 @@ def corpus_assets(profile: Profile, partitions: CorpusPartitions) -> list[Any]:
     backfill = dg.BackfillPolicy.multi_run(max_partitions_per_run=SHARDS_PER_RUN)
 
     @dg.observable_source_asset(group_name=GROUP)
-    def source() -> dg.DataVersion:
-        """The files that the corpus comes from. Observing tells whether they have changed."""
-        tokens = {
-            split: [
-                [file.token() for file in files],
-                sources.audio_tokens(corpus, split, files),
-            ]
-            for split, files in sources.source_files(corpus).items()
-        }
-        return dg.DataVersion(repack.fingerprint(tokens))
+    def source(context: dg.OpExecutionContext, store: StoreResource) -> dg.DataVersion:
+        """What the corpus comes from: files of this machine, or what is published of LibriTTS-R.
+        Observing tells whether it has changed."""
+        try:
+            return dg.DataVersion(source_version(corpus, store.store(), context.log.info))
+        except _ERRORS as error:
+            raise dg.Failure(str(error), allow_retries=False) from error
 
     @dg.asset(
         group_name=GROUP,
         deps=[source],
         partitions_def=partitions.splits,
         kinds={"parquet"},
-        pool="cpu",
-        code_version=repack.CODE_VERSION,
+        pool=DOWNLOAD_POOL if corpus.kind == "libritts-r" else "cpu",
+        code_version=code_version(corpus),
     )
     def archives(context: dg.AssetExecutionContext, store: StoreResource) -> dg.MaterializeResult:
-        """A split's rows as they came, audio undecoded: sorted by id, at most 1,000 a shard."""
+        """A split's rows as they came, audio undecoded: sorted by id, at most 1,000 a shard.
+        LibriTTS-R is downloaded first: what is missing, into a folder where it stays."""
         split = context.partition_key
         try:
-            files = sources.source_files(corpus)[split]
-            repack.check_owner(store.store(), corpus.name)
-            shards, made = repack.repack_split(
+            check_owner(store.store(), corpus.name)
+            shards, made = archive_split(
                 corpus,
                 split,
-                files,
                 len(partitions.shards_of_split[split]),
                 store.store(),
                 context.log.info,
@@ -131,6 +131,7 @@ def corpus_assets(profile: Profile, partitions: CorpusPartitions) -> list[Any]:
         except _ERRORS as error:
             raise failed(context, error) from error
         options = ["--device", profile.device, "--precision", profile.precision]
+        options += ["--kernels", profile.kernels]
         if profile.batch_samples is not None:
             options += ["--batch-samples", str(profile.batch_samples)]
         options += ["--compile"] * profile.compile

@@ -126,17 +126,17 @@ def load_test_metadata(value: Mapping[str, Any], path: str) -> dict[str, Any]:
     """What the asset's page shows of a load test's result: its figures, levels and charts."""
     charts = charts_of([row_from(row) for row in value["rows"]])
     return {
+        **_facts(value, path),
         "levels": dg.MetadataValue.md(levels_table(value["rows"])),
         **{chart.name: _picture(chart.title, chart.draw()) for chart in charts},
-        **_facts(value, path),
     }
 
 
 def ladder_metadata(value: Mapping[str, Any], path: str) -> dict[str, Any]:
     """What the asset's page shows of a ladder's result: its steps with their outcomes."""
     return {
-        "steps_table": dg.MetadataValue.md(ladder_table([value])),
         **_facts(value, path),
+        "steps_table": dg.MetadataValue.md(ladder_table([value])),
     }
 
 
@@ -152,7 +152,6 @@ def _sweep_options(config: LoadTestConfig | LadderConfig) -> list[str]:
 def _facts(value: Mapping[str, Any], path: str) -> dict[str, Any]:
     return {
         **result_metadata(value, path),
-        "reduced": dg.MetadataValue.bool(bool(value["reduced"])),
         "client_faults": dg.MetadataValue.json(list(value["config"]["client_faults"])),
     }
 

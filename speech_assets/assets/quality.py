@@ -13,18 +13,28 @@ from speech_assets.assets.result_metadata import result_metadata
 from speech_assets.freshness import MEASURED_LATELY
 from speech_assets.profiles import Profile
 from speech_assets.quality.noise import judged
+from speech_assets.quality.sentences import QUALITY_SENTENCES
 from speech_assets.quality.tables import kinds_table, misheard_table, wer_table
+from speech_assets.quality.versions import JUDGING
 
 GROUP = "quality"
-WER_CODE_VERSION = "1"  # Bump when the same samples would be judged otherwise.
 
 
 class WerConfig(dg.Config):
-    """Who judges; what is empty is as the profile says."""
+    """What is judged, and who judges; what is empty is as asked for last or as the profile says."""
+
+    sentences: int = Field(
+        0,
+        description="how many of the samples' sentences; 0 is what was asked for last",
+        ge=0,
+        le=len(QUALITY_SENTENCES),
+    )
+    seeds: str = Field("", description="of each sentence, as 1,2; empty is what was asked for last")
 
     base: str = Field("", description="preset to compare with; empty is the profile's first")
     asr: str = Field("", description="Whisper's weights: a name, or a .pt file")
     dnsmos: bool = Field(True, description="rate noise, too")
+    speaker: bool = Field(True, description="compare voices with the base preset's, too")
 
 
 def quality_assets(profile: Profile) -> list[Any]:
@@ -37,14 +47,14 @@ def quality_assets(profile: Profile) -> list[Any]:
         group_name=GROUP,
         kinds={"benchmark"},
         pool="gpu",
-        code_version=WER_CODE_VERSION,
+        code_version=JUDGING,
         freshness_policy=MEASURED_LATELY,
         check_specs=[
             dg.AssetCheckSpec(
                 "within_noise",
                 asset="wer",
-                description="WER, whatever the format of numbers, is not above that of the "
-                "profile's first preset by more than resampling sentences explains.",
+                description="Format-insensitive WER is not above that of the profile's first "
+                "preset by more than resampling sentences explains.",
             )
         ],
     )
@@ -57,14 +67,17 @@ def quality_assets(profile: Profile) -> list[Any]:
         """How well the preset's samples are understood: Whisper hears them, errors are counted.
 
         Word and character error rates with 95 % intervals over sentences, beside those of the
-        profile's first preset and of the previous result; DNSMOS, leading silence, faults of the
-        signal, clips that failed to speak. The smallest difference that the set can detect says how
-        much to make of it.
+        profile's first preset and of the previous result; DNSMOS, how alike the voice is to that
+        preset's, leading silence, faults of the signal (clicks only beside that preset, so that
+        none are sought in its own), clips that failed to speak. Beside a difference stands how
+        large a true one must be to be found four times in five.
         """
         arguments = ["--preset", context.partition_key, "--store", store.root]
+        arguments += [f"--sentences={config.sentences}", f"--seeds={config.seeds}"]
         arguments += [f"--base={config.base}"] if config.base else []
         arguments += [f"--asr={config.asr}"] if config.asr else []
         arguments += ["--no-mos"] * (not config.dnsmos)
+        arguments += ["--no-speaker"] * (not config.speaker)
         try:
             made = result_of(context, work.run(context, "wer", arguments), "wer")
             value = store.store().read_json(made["key"])
@@ -87,7 +100,6 @@ def wer_metadata(value: Mapping[str, Any], path: str) -> dict[str, Any]:
     """What the asset's page shows of a result: figures, kinds of sentences, the worst clips."""
     return {
         **result_metadata(value, path),
-        "reduced": dg.MetadataValue.bool(bool(value["reduced"])),
         "compared": dg.MetadataValue.md(wer_table([value])),
         "by_kind": dg.MetadataValue.md(kinds_table(value)),
         "misheard": dg.MetadataValue.md(misheard_table(value)),

@@ -15,6 +15,10 @@ CHECKED = ("load_tests", "wer", "decode_speed")
 NAME = "no_regression"
 AUTOMATIC = "speech/started_by"
 """Tag of runs that a schedule or sensor of the project has started; its value names it."""
+RESULT = "result"
+"""Where an asset's metadata says which result it has made (`result_metadata`)."""
+_LOOKED_AT = 10
+_PARTS_OF_KEY = 5  # results/<kind>/<device>/<name>/<run>.json
 
 
 def regression_checks(profile: Profile) -> list[Any]:
@@ -27,8 +31,9 @@ def _check_of(kind: str, presets: dg.PartitionsDefinition) -> dg.AssetChecksDefi
     @dg.asset_check(
         asset=kind,
         name=NAME,
-        description="The newest result is not worse than the last one of the same preset on the "
-        "same device, beyond the noise that its earlier results show.",
+        description="The result just made is not worse than the last one of the same preset on the "
+        "same device, beyond the noise that its earlier results show. Where there is nothing to "
+        "compare with, or too little to tell, it passes and says so.",
         # A preview in Dagster 1.13, and worth it: without, one preset's outcome hides another's.
         partitions_def=presets,
     )
@@ -43,7 +48,8 @@ def _check_of(kind: str, presets: dg.PartitionsDefinition) -> dg.AssetChecksDefi
             raise dg.Failure(f"{NAME} is of a preset; materialize {kind} of one, it is made after")
         preset = context.op_execution_context.partition_key
         try:
-            judged = judge(store.store(), kind, preset)
+            key = _key_of_result(context, kind, preset)
+            judged = judge(store.store(), kind, preset, key)
         except ERRORS as error:
             raise dg.Failure(str(error)) from error
         if judged.found and (started_by := context.run.tags.get(AUTOMATIC)):
@@ -53,6 +59,8 @@ def _check_of(kind: str, presets: dg.PartitionsDefinition) -> dg.AssetChecksDefi
         metadata: dict[str, Any] = {
             "regressions": dg.MetadataValue.int(len(judged.found)),
             "earlier_runs": dg.MetadataValue.int(judged.compared_runs),
+            # Passed says that nothing was found; whether anything could be, this does.
+            "can_tell": dg.MetadataValue.bool(judged.can_tell),
         }
         if judged.table:
             metadata["history"] = dg.MetadataValue.md(judged.table)
@@ -66,6 +74,27 @@ def _check_of(kind: str, presets: dg.PartitionsDefinition) -> dg.AssetChecksDefi
         )
 
     return no_regression
+
+
+def _key_of_result(context: dg.AssetCheckExecutionContext, kind: str, preset: str) -> str:
+    """Key of the result that this run has made, as the asset has recorded it.
+
+    Of a run that goes on after a failure, an earlier one has: it is the newest that was recorded.
+    Not the newest by its name: the clock of another run may have been wrong.
+    """
+    wanted = dg.AssetRecordsFilter(dg.AssetKey(kind), asset_partitions=[preset])
+    records = context.instance.fetch_materializations(wanted, limit=_LOOKED_AT).records
+    made = next((one for one in records if one.run_id == context.run.run_id), None)
+    for one in [made] if made else records[:1]:
+        recorded = one.asset_materialization
+        path = recorded.metadata.get(RESULT) if recorded else None
+        if path is not None:
+            # Its tail, so that a store which was moved since has it, too.
+            return "/".join(str(path.value).split("/")[-_PARTS_OF_KEY:])
+    raise dg.Failure(
+        f"no result of {kind} of {preset} is recorded; materialize {kind} of it, {NAME} is made "
+        "after"
+    )
 
 
 def _note(kind: str, preset: str, text: str, run_id: str, started_by: str) -> Note:

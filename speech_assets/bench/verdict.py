@@ -118,7 +118,7 @@ def _too_slow(measured: Sequence[Mapping[str, Any]]) -> list[str]:
     # Of few requests this is the largest: the stricter reading.
     if not rtfs or (p95 := nearest_rank(rtfs, 95)) < REALTIME_RTF:
         return []
-    return [f"RTF p95 {p95:.3f} is not below {REALTIME_RTF:g}"]
+    return [f"RTF p95 {p95:.3f} of {len(rtfs)} requests is not below {REALTIME_RTF:g}"]
 
 
 def _behind(

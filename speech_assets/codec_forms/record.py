@@ -6,11 +6,11 @@ It is what tells that a codec need not be made again; the server does not read i
 from __future__ import annotations
 
 import importlib.metadata
-import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from server.files import sha256_of
+from server.errors import WeightsError
+from server.files import read_json, sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,7 +68,7 @@ def find_whole(folder: Path, form: Form, parent: Parent) -> dict[str, Any] | Non
     Where the parent lies and which versions made it are not looked at: they change no byte.
     """
     try:
-        record: Any = json.loads((folder / RECORD_FILE).read_text("utf-8"))
+        record = read_json(folder / RECORD_FILE)
         held = {name: record["parent"][name] for name in ("weights_sha256", "config_sha256")}
         wanted = (SCHEMA_VERSION, CODE_VERSION, form)
         if tuple(record[n] for n in ("schema_version", "code_version", "form")) != wanted:
@@ -79,6 +79,6 @@ def find_whole(folder: Path, form: Form, parent: Parent) -> dict[str, Any] | Non
             return None
         if sha256_of(folder / WEIGHTS_FILE) != record["weights_sha256"]:
             return None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (WeightsError, OSError, KeyError, TypeError):
         return None
     return record

@@ -128,11 +128,13 @@ class _Mono:
 
     def append(self, block: NDArray[np.float32]) -> None:
         """Add a block of shape (samples, channels)."""
-        finite = np.isfinite(block).all(axis=1)
+        finite = np.isfinite(block)
         if not finite.all():
-            where = self.length + int(np.flatnonzero(~finite)[0])
+            where = self.length + int(np.flatnonzero(~finite.all(axis=1))[0])
             raise AudioError("non_finite", f"NaN or infinity first at sample {where}")
-        self.blocks.append(block.mean(axis=1, dtype=np.float64).astype(np.float32))
+        # The mean of one channel is that channel, and costs as much as decoding it.
+        one = block[:, 0] if block.shape[1] == 1 else block.mean(axis=1, dtype=np.float64)
+        self.blocks.append(one.astype(np.float32, copy=False))
         self.channels = block.shape[1]
         self.length += len(block)
         if self.duration_s > self._max_clip_s:

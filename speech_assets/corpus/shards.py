@@ -184,6 +184,22 @@ def iterate_rows(
         ) from error
 
 
+def read_columns(file: BinaryIO, columns: Sequence[str], where: str = "a shard") -> pa.Table:
+    """All rows of a parquet file, as Arrow has them.
+
+    Raises:
+        ShardError: a page is damaged.
+    """
+    try:
+        return pq.ParquetFile(file, page_checksum_verification=True).read(list(columns))
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno:  # The disk or the network, not the bytes.
+            raise
+        raise ShardError(
+            f"{where} is damaged: {str(error).strip()}; delete it and make it again"
+        ) from error
+
+
 def write_rows(
     file: BinaryIO,
     schema: pa.Schema,

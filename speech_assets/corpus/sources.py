@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from speech_assets.corpus.catalogue import rows_expected, taken_splits
 from speech_assets.corpus.folder import audio_file, csv_rows, folder_rows
 from speech_assets.corpus.shards import ARCHIVE_SCHEMA
 from speech_assets.errors import ConfigError, CorpusError
@@ -42,13 +43,13 @@ class SourceFile:
 
 
 def source_files(corpus: Corpus) -> dict[str, list[SourceFile]]:
-    """Files of every split, in order.
+    """Files of every split, in order; none of LibriTTS-R, which `libritts.py` fetches.
 
     Raises:
         ConfigError: the folder, the metadata or the files of a split are missing.
     """
     if corpus.kind == "libritts-r":
-        return {split: [] for split in corpus.rows}
+        return {split: [] for split in taken_splits(corpus)}
     root = Path(corpus.path)
     if not root.is_dir():
         raise ConfigError(
@@ -90,13 +91,13 @@ def source_files(corpus: Corpus) -> dict[str, list[SourceFile]]:
 
 
 def row_count(corpus: Corpus, split: str, files: Sequence[SourceFile]) -> int:
-    """Rows of `split`, without reading them.
+    """Rows of `split`, without reading them; of LibriTTS-R, at most so many.
 
     Raises:
         CorpusError: a file is not parquet or not a CSV of the expected columns.
     """
     if corpus.kind == "libritts-r":
-        return corpus.rows[split]
+        return rows_expected(corpus, split)
     if corpus.kind == "folder":
         return sum(row["split"] == split for row in csv_rows(corpus, files[0].path))
     return sum(_open_parquet(file.path).metadata.num_rows for file in files)
@@ -176,6 +177,14 @@ def _open_parquet(path: Path) -> pq.ParquetFile:
             f"corpus needs {', '.join(REQUIRED_COLUMNS)} and may have "
             f"{', '.join(sorted(OPTIONAL_COLUMNS))}"
         )
+    taken = [name for name in schema.names if name in ARCHIVE_SCHEMA.names]
+    if twice := sorted({name for name in taken if taken.count(name) > 1}):
+        raise CorpusError(f"{path} has column {twice[0]} twice; write the file with each once")
+    for name in taken:
+        if name != "audio" and not _is_plain(kind := schema.field(name).type):
+            raise CorpusError(
+                f"{path}: column {name} is {kind}, must be text (or numbers); write it as strings"
+            )
     audio = schema.field("audio").type
     at = audio.get_field_index("bytes") if pa.types.is_struct(audio) else -1
     if at < 0 or not (
@@ -186,6 +195,20 @@ def _open_parquet(path: Path) -> pq.ParquetFile:
             "layout of the hub's audio datasets"
         )
     return parquet
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Whether a column's values are what Python's `str` makes the same text of."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return (
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_string_view(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_null(kind)
+    )
 
 
 def _archive_row(corpus: Corpus, values: dict[str, Any], place: str, row: int) -> dict[str, Any]:

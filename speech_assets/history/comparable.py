@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from speech_assets.errors import ConfigError
+from speech_assets.results.provenance import utc_now
 from speech_assets.results.result import slug
 from speech_assets.results.stored import read_stored, stored_ids
 
@@ -23,7 +24,7 @@ LAST_RUNS = 8
 """Earlier results that are looked at: two months of weekly ones."""
 MEASURED_BY: Mapping[str, tuple[str, ...]] = {
     "load_tests": ("sweep", "client_shares_cores"),
-    "wer": ("asr", "code_version"),
+    "wer": ("asr", "dnsmos", "speaker", "code_version"),
     "decode_speed": (*("measurement", "sampling", "prompt_tokens", "threads", "shape", "weights"),),
 }
 """Kinds that are compared, and what of their config must be the same."""
@@ -41,7 +42,11 @@ class Earlier:
 
 
 def earlier(store: Store, current: Stored, last: int = LAST_RUNS) -> Earlier:
-    """The newest `last` results before `current` that it may be compared with."""
+    """The newest `last` results before `current` that it may be compared with.
+
+    Those that lie in the future, which a clock that went wrong has left, are none of them.
+    """
+    now = utc_now()
     head = f"{current['kind']}/{slug(current['device']['name'])}/{slug(current['name'])}/"
     ids = [found for found in stored_ids(store, current["kind"]) if found.startswith(head)]
     taken: list[Stored] = []
@@ -54,9 +59,9 @@ def earlier(store: Store, current: Stored, last: int = LAST_RUNS) -> Earlier:
         except ConfigError as error:
             left_out += [] if taken else [str(error)]
             continue
-        if value["name"] != current["name"] or value["started_at"] >= current["started_at"]:
+        if value["name"] != current["name"] or value["started_at"] == current["started_at"]:
             continue
-        if why := difference(value, current):
+        if why := _later(value, current, now) or difference(value, current):
             left_out += [] if taken else [f"{value['started_at']}: {why}"]
         else:
             taken.append(value)
@@ -65,6 +70,8 @@ def earlier(store: Store, current: Stored, last: int = LAST_RUNS) -> Earlier:
 
 def difference(previous: Stored, current: Stored) -> str:
     """Why the two cannot be compared; empty where they can."""
+    if previous["kind"] != current["kind"]:
+        return f"it is of kind {previous['kind']}"
     if previous["status"] != "complete":
         return f"its status is {previous['status']}"
     if previous["reduced"] != current["reduced"]:
@@ -80,6 +87,15 @@ def difference(previous: Stored, current: Stored) -> str:
         if previous["config"].get(name) != current["config"].get(name)
     ]
     return f"measured otherwise ({', '.join(others)})" if others else ""
+
+
+def _later(value: Stored, current: Stored, now: str) -> str:
+    """Why a result is not one before `current`; empty where it is."""
+    if value["started_at"] > now:
+        return "it lies in the future; delete it, or measure it again where the clock is right"
+    if value["started_at"] > current["started_at"]:
+        return "it was started after this one"
+    return ""
 
 
 def changes(previous: Stored, current: Stored) -> list[str]:
@@ -98,5 +114,6 @@ def changes(previous: Stored, current: Stored) -> list[str]:
     pairs += [("commit", previous["git"], current["git"])]
     for name, old, new in pairs:
         if name in old and name in new and old[name] != new[name]:
-            found.append(f"{name} {old[name]:.12} -> {new[name]:.12}")
+            # Of a commit and a driver the form of a result says nothing: they may be no text.
+            found.append(f"{name} {old[name]!s:.12} -> {new[name]!s:.12}")
     return found

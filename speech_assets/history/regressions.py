@@ -17,6 +17,8 @@ from speech_assets.load.levels import LOADS, largest_passing, row_from
 from speech_assets.quality.clip_scores import ClipScore
 from speech_assets.quality.figures import difference_figures
 from speech_assets.quality.noise import points
+from speech_assets.quality.resampling import MIN_SENTENCES
+from speech_assets.results.amounts import amount, is_share
 
 if TYPE_CHECKING:
     from speech_assets.history.comparable import Stored
@@ -57,10 +59,12 @@ class Regression:
     @property
     def line(self) -> str:
         """One line of it."""
-        return (
-            f"{self.figure}: {self.now:.4g} {self.unit}, before {self.before:.4g} "
-            f"(noise {self.noise:.2g}: {self.why})"
-        ).replace("  ", " ")
+        now, before, noise = (
+            amount(self.figure, value, self.unit) for value in (self.now, self.before, self.noise)
+        )
+        if is_share(self.figure, self.unit):  # A difference of percentages is none itself.
+            noise = f"{noise.removesuffix(' %')} points"
+        return f"{self.figure}: {now}, before {before} (noise {noise}: {self.why})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,17 @@ def regressions(earlier: Sequence[Stored], current: Stored) -> list[Regression]:
     if current["kind"] == "decode_speed":
         return _worse(before, now, MORE_IS_BETTER, more_is_better=True)
     return []
+
+
+def shared_sentences(previous: Stored, current: Stored) -> int | None:
+    """How many sentences two results have clips of with the same seeds; None: of other kinds.
+
+    Fewer than `MIN_SENTENCES` can show nothing, whatever was heard.
+    """
+    if current["kind"] != "wer":
+        return None
+    ours, theirs = ({score.key for score in _scores(result)} for result in (current, previous))
+    return len({sentence for sentence, _, _ in ours & theirs})
 
 
 def noise_of(before: float, deviation: float, runs: int, ranges: Sequence[float]) -> Noise:
@@ -171,7 +186,9 @@ def _understood(previous: Stored, current: Stored) -> list[Regression]:
     found: list[Regression] = []
     for name in UNDERSTOOD:
         figure = paired.get(f"{name}_less_previous")
-        if figure is None or figure.ci_low is None or figure.ci_low <= 0:
+        if figure is None or (figure.sentences or 0) < MIN_SENTENCES:
+            continue
+        if figure.ci_low is None or figure.ci_low <= 0:
             continue
         found.append(
             Regression(

@@ -8,7 +8,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from speech_assets.load.levels import LOADS, LevelRow
+from speech_assets.load.levels import LOADS, LevelRow, failed_levels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -18,17 +18,22 @@ if TYPE_CHECKING:
 # Inches at dots an inch: some 20 kB a PNG, since each travels inside the asset's metadata.
 _SIZE_IN = (6.4, 3.2)
 _DPI = 80
+_TWO = 2
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito's.
 _DASHES = {"generating": "-", "listening": "--"}
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line of a chart: points (level, value), ascending; dashed for the open loop."""
+    """One line of a chart: points (level, value), ascending; dashed for the open loop.
+
+    `failed` are levels that did not pass; they are crossed out.
+    """
 
     name: str
     points: tuple[tuple[float, float], ...]
     dashes: str = "-"
+    failed: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +75,30 @@ class Chart:
                 axes.plot(
                     levels,
                     values,
-                    series.dashes,
+                    # Between two points a line would say how it goes on there.
+                    linestyle=series.dashes if len(levels) > _TWO else "none",
                     marker="s" if is_dashed else "o",
                     fillstyle="none" if is_dashed else "full",
                     color=colour,
                     label=series.name,
                 )
+            failed = [p for series in self.series for p in series.points if p[0] in series.failed]
+            if failed:
+                levels, values = zip(*failed, strict=True)
+                axes.plot(
+                    levels,
+                    values,
+                    linestyle="none",
+                    color="black",
+                    marker="x",
+                    markersize=10,
+                    label="level that failed",
+                )
             if self.limit is not None:
                 axes.axhline(self.limit, color="black", linewidth=1, label=self.limit_name)
             axes.set(
                 title=self.title,
-                xlabel="level: streams generating (solid), listeners (dashed)",
+                xlabel="level: streams generating (full marks), listeners (open)",
                 ylabel=self.unit,
             )
             axes.set_ylim(bottom=0)
@@ -161,7 +179,8 @@ def _series(
     for load in LOADS:
         for name, value_of in lines:
             if points := medians(rows, load, value_of):
-                found.append(Series(f"{load}: {name}", points, _DASHES[load]))
+                failed = failed_levels(rows, load)
+                found.append(Series(f"{load}: {name}", points, _DASHES[load], failed))
     return tuple(found)
 
 

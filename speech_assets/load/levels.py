@@ -144,6 +144,11 @@ def passing_levels(rows: Sequence[LevelRow], load: Load) -> list[float]:
     return passing
 
 
+def failed_levels(rows: Sequence[LevelRow], load: Load) -> tuple[float, ...]:
+    """Levels of `load` that did not pass with every seed, ascending."""
+    return tuple(sorted({row.level for row in rows if row.load == load and not row.passed}))
+
+
 def largest_passing(rows: Sequence[LevelRow], load: Load) -> float:
     """The largest level below which, too, all measured levels passed; 0.0 when none did."""
     return max(passing_levels(rows, load), default=0.0)

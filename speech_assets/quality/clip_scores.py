@@ -46,13 +46,20 @@ class ClipScore:
         text: what was to be said, as it was sent.
         transcript: what was heard, as Whisper writes it; empty where there was nothing to hear.
         words, word_errors: of the text after Whisper's English normaliser.
-        loose_words, loose_word_errors: the same whatever form numbers, times and money have.
+        format_insensitive_words, format_insensitive_word_errors: the same of both
+            texts' spoken forms.
         characters, character_errors: of the normalised text.
         spoke: words were heard, there was time enough to say the text's, and it ended by itself.
-        leading_silence_s: time before the first 10 ms above -40 dBFS; None: there are none.
-        flags: faults of the signal, `audio_health`'s names; "clicks" only beside a reference.
+        leading_silence_s: time before the first 10 ms above -40 dBFS, as the model made it: the
+            lead-in of samples is kept, that of a stream is trimmed. None: there are none.
+        flags: faults of the signal, `audio_health`'s names; "clicks" only beside a reference, so
+            that none are sought in the base preset's own clips.
         dnsmos_overall, dnsmos_signal, dnsmos_noise: 1 to 5; None where nothing was rated.
+        speaker_similarity: cosine of its voice with the base preset's same clip, and of the base
+            preset's own with another of its own (`same_speaker.among`); None where none is told.
+        speaker_left_out: why none is, where it was asked for (`same_speaker.Why`).
         error: what a server said that refused it.
+        sha256: of the clip's WAV; empty where there is none.
     """
 
     sentence_id: int
@@ -62,8 +69,8 @@ class ClipScore:
     transcript: str
     words: int
     word_errors: int
-    loose_words: int
-    loose_word_errors: int
+    format_insensitive_words: int
+    format_insensitive_word_errors: int
     characters: int
     character_errors: int
     seconds: float
@@ -74,7 +81,10 @@ class ClipScore:
     dnsmos_overall: float | None = None
     dnsmos_signal: float | None = None
     dnsmos_noise: float | None = None
+    speaker_similarity: float | None = None
+    speaker_left_out: str = ""
     error: str = ""
+    sha256: str = ""
 
     @property
     def key(self) -> tuple[int, str, int]:
@@ -123,8 +133,8 @@ def score_clip(
         transcript=transcript,
         words=errors.words,
         word_errors=errors.word_errors,
-        loose_words=errors.loose_words,
-        loose_word_errors=errors.loose_word_errors,
+        format_insensitive_words=errors.format_insensitive_words,
+        format_insensitive_word_errors=errors.format_insensitive_word_errors,
         characters=errors.characters,
         character_errors=errors.character_errors,
         seconds=round(len(pcm) / SAMPLE_RATE_HZ, 4),
@@ -141,4 +151,5 @@ def score_clip(
         dnsmos_signal=rated.signal if rated else None,
         dnsmos_noise=rated.noise if rated else None,
         error=clip.error,
+        sha256=clip.sha256,
     )

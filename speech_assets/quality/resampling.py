@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 RESAMPLES = 10_000
 LEVEL = 0.95
 SEED = 0
+MIN_SENTENCES = 6
+"""With fewer nothing is judged: all of them may point one way by chance more often than an interval
+says, for 5 sentences in 2 of 2^5 cases (6 %), for 6 in 2 of 2^6 (3 %)."""
 DETECTED = 1.959964 + 0.841621
 """Standard errors of the smallest detectable difference: the normal distribution's quantiles of a
 two-sided test at 5 % and of a power of 80 % (H. S. Bloom, "Minimum detectable effects", Evaluation
@@ -31,13 +34,23 @@ Counts = Mapping[int, tuple[float, float]]
 class Estimate:
     """A value with its 95 % interval; none where one sentence, or no sentence, says how they vary.
 
-    `n` is the sentences.
+    `error` is the standard error, the deviation of the resampled values.
     """
 
     value: float
-    n: int
+    sentences: int
     low: float | None = None
     high: float | None = None
+    error: float | None = None
+
+    @property
+    def smallest_detectable(self) -> float | None:
+        """Of a paired difference: the true one that such a set finds four times in five.
+
+        `DETECTED` times the error of this very difference, so that it holds however unevenly the
+        sentences change.
+        """
+        return None if self.error is None else DETECTED * self.error
 
 
 def counts_of(rows: Iterable[tuple[int, float, float]]) -> dict[int, tuple[float, float]]:
@@ -81,7 +94,10 @@ def paired_difference(
 def smallest_detectable_difference(
     of_seeds: Sequence[Counts], *, resamples: int = RESAMPLES, seed: int = SEED
 ) -> float | None:
-    """The difference between two configurations' rates that such a set finds four times in five.
+    """A figure to plan with: the difference of two rates that such a set finds four times in five.
+
+    It takes all sentences to change alike. Where some change much and others not at all, a larger
+    difference is needed; of a difference that was measured, `Estimate.smallest_detectable` tells.
 
     `of_seeds` are the counts of one configuration, apart for each seed; the result has the rate's
     unit. It is `DETECTED` standard errors of the difference of two configurations, each spoken with
@@ -143,4 +159,4 @@ def _estimate(
     if sentences < 2:
         return Estimate(float(value), sentences)
     low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Estimate(float(value), sentences, float(low), float(high))
+    return Estimate(float(value), sentences, float(low), float(high), float(np.std(drawn)))

@@ -8,6 +8,7 @@ reads "one second" as 12nd, "ninth" not at all, and digits apart from the same d
 
 from __future__ import annotations
 
+import itertools
 import re
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -22,6 +23,10 @@ MONTHS = (
     *("august", "september", "october", "november", "december"),
 )
 ZEROS = ("zero", "oh", "o")
+LONGEST_DIGITS = 1_000
+"""What is longer is cut: nobody says it, and Python reads no integer of more than 4,300 digits."""
+APART = ","
+"""The word that stands between numbers that are said apart."""
 # Denominators of fractions, by their names after a number; the singular ones only after "one".
 _PARTS = {
     "half": 2,
@@ -53,12 +58,47 @@ _HALVES = {
 }
 
 
+def marked_apart(words: Sequence[str]) -> list[str]:
+    """`words` without marks of punctuation (`APART`) but those between two numbers.
+
+    None is kept within one: "one thousand, two hundred".
+    """
+    found: list[str] = []
+    for at, word in enumerate(words):
+        if word != APART:
+            found.append(word)
+        elif found and found[-1] != APART and _ends_number(found[-1]):
+            after = next((n for n in range(at, len(words)) if words[n] != APART), len(words))
+            following = _word(words, after)
+            found += [APART] * _begins_number(following)
+    return found
+
+
+def _ends_number(word: str) -> bool:
+    tables = english_tables()
+    return word[0].isdigit() or word in tables.ones or word in tables.tens or word in ZEROS
+
+
+def _begins_number(word: str) -> bool:
+    return word in ("double", "triple") or (bool(word) and _ends_number(word))
+
+
 def digits_of_numbers(words: Sequence[str]) -> list[str]:
     """`words` with every number in digits: 430, 3.14, 1/2, 3rd, 1990s.
 
     Numbers without a word between are one: "five five five" and "555" are the same. After the name
-    of a month a day and a year stay two.
+    of a month a day and a year stay two. What stands apart stays so, but for seven digits that are
+    said in three and four, as telephone numbers are.
     """
+    found = _digits(words)
+    for at in range(len(found) - 2, 0, -1):
+        is_number = re.fullmatch(r"\d{3}", found[at - 1]) and re.fullmatch(r"\d{4}", found[at + 1])
+        if found[at] == APART and is_number and found[at - 2 : at - 1] != [APART]:
+            found[at - 1 : at + 2] = [found[at - 1] + found[at + 1]]
+    return found
+
+
+def _digits(words: Sequence[str]) -> list[str]:
     found: list[str] = []
     at = 0
     while at < len(words):
@@ -70,10 +110,21 @@ def digits_of_numbers(words: Sequence[str]) -> list[str]:
             fraction, at = _fraction(words, at + 1)
             text, at = _multiplied(f"0.{fraction}", words, at)
             found.append(text)
+        elif (after := _after_half(words, at)) > at:
+            found.append("1/2")
+            at = after
         else:
             found.append(_alone(words[at]))
             at += 1
     return found
+
+
+def _after_half(words: Sequence[str], at: int) -> int:
+    """Where "half a" or "a half" at `at` ends: half of what follows; `at` if there is none."""
+    pair = words[at], _word(words, at + 1)
+    is_half = pair in (("half", "a"), ("half", "an"))
+    is_half |= pair == ("a", "half") and _word(words, at + 2) != "past"
+    return at + 2 if is_half else at
 
 
 def _run(words: Sequence[str], at: int) -> tuple[list[str], int]:
@@ -82,21 +133,30 @@ def _run(words: Sequence[str], at: int) -> tuple[list[str], int]:
     while at < len(words):
         number = _cardinal(words, at)
         if number is not None:
-            if "." in number[0] and atoms:
+            if atoms and ("." in number[0] or not _has_room(atoms, number[0])):
                 break
             atoms.append(number[0])
             at = number[1]
             if "." in number[0]:
                 break
         elif words[at] in ("oh", "o") and atoms and _goes_on(words, at + 1):
+            if not _has_room(atoms, "0"):
+                break
             atoms.append("0")
             at += 1
         elif words[at] in ("double", "triple") and (digit := _digit(words, at + 1)):
+            if not _has_room(atoms, 3 * digit):
+                break
             atoms.append(digit * (2 if words[at] == "double" else 3))
             at += 2
         else:
             break
     return atoms, at
+
+
+def _has_room(atoms: Sequence[str], more: str) -> bool:
+    """Whether the number is not too long with `more` behind it."""
+    return sum(map(len, atoms)) + len(more) <= LONGEST_DIGITS
 
 
 def _finished(
@@ -159,7 +219,7 @@ def _cardinal(words: Sequence[str], at: int) -> tuple[str, int] | None:
         value, after = first
     total, smallest = Fraction(0), None
     while True:
-        multiplier, after_multiplier = _big_multiplier(words, after)
+        multiplier, after_multiplier = _big_multiplier(words, after, value)
         if multiplier == 1:
             total, at = total + value, after
             break
@@ -169,7 +229,7 @@ def _cardinal(words: Sequence[str], at: int) -> tuple[str, int] | None:
         if following is None:
             break
         value, after = following
-        multiplier, _ = _big_multiplier(words, after)
+        multiplier, _ = _big_multiplier(words, after, value)
         small_enough = value < 1000 and value.denominator == 1 and value > 0
         if not small_enough or value * multiplier >= smallest or (skip and multiplier > 1):
             break
@@ -203,6 +263,9 @@ def _after_hundred(value: Fraction | int, words: Sequence[str], at: int) -> tupl
         return Fraction(value), at + 1
     if rest is None or _word(words, rest[1]) == "hundred" or Fraction(value).denominator > 1:
         return Fraction(value), at
+    # "eight hundred five five five": digits said one by one are none of the hundred's.
+    if not skip and _is_digits(words, at, 3):
+        return Fraction(value), at
     return Fraction(value + rest[0]), rest[1]
 
 
@@ -228,22 +291,31 @@ def _fraction(words: Sequence[str], at: int) -> tuple[str, int]:
             said, after = ("0" if words[at] in ZEROS else words[at]), at + 1
         else:
             break
+        if len(digits) + len(said) > LONGEST_DIGITS:
+            break
         digits, at = digits + said, after
     return digits, at
 
 
-def _big_multiplier(words: Sequence[str], at: int) -> tuple[int, int]:
-    """Product of the thousands, millions, ... that follow; 1 if none does."""
+def _big_multiplier(words: Sequence[str], at: int, number: Fraction) -> tuple[int, int]:
+    """Product of the thousands, millions, ... that follow; 1 if none does.
+
+    `number` is what they multiply: those that would make it too long are left out.
+    """
     product = 1
     while (value := english_tables().multipliers.get(_word(words, at), 0)) >= 1000:
+        if number * product * value >= 10**LONGEST_DIGITS:
+            break
         product, at = product * value, at + 1
     return product, at
 
 
 def _multiplied(number: str, words: Sequence[str], at: int) -> tuple[str, int]:
     """A decimal number with the million or such that follows it."""
-    multiplier, after = _big_multiplier(words, at)
-    if multiplier == 1 or number.count(".") > 1:
+    if number.count(".") > 1:
+        return number, at
+    multiplier, after = _big_multiplier(words, at, Fraction(number))
+    if multiplier == 1:
         return number, at
     return _decimal(Fraction(number) * multiplier), after
 
@@ -252,7 +324,7 @@ def _decimal(value: Fraction) -> str:
     if value.denominator == 1:
         return str(value.numerator)
     # Only decimals get here, so there is an end to their digits.
-    places = next(n for n in range(1, 100) if (value * 10**n).denominator == 1)
+    places = next(n for n in itertools.count(1) if (value * 10**n).denominator == 1)
     digits = str((value * 10**places).numerator).rjust(places + 1, "0")
     return f"{digits[:-places]}.{digits[-places:]}"
 
@@ -295,6 +367,11 @@ def _digit(words: Sequence[str], at: int) -> str:
     word = _word(words, at)
     value = 0 if word in ZEROS else english_tables().ones.get(word, 10)
     return str(value) if value < 10 else word if re.fullmatch(r"\d", word) else ""
+
+
+def _is_digits(words: Sequence[str], at: int, count: int) -> bool:
+    """Whether so many words are a digit each."""
+    return all(_digit(words, at + n) for n in range(count))
 
 
 def _goes_on(words: Sequence[str], at: int) -> bool:

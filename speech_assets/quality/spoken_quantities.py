@@ -43,7 +43,7 @@ _SAID = {
     "gb": "gigabyte gigabytes",
     "tb": "terabyte terabytes",
     "ms": "millisecond milliseconds msec",
-    "sec": "seconds secs 2nd",  # "second" is an ordinal by now.
+    "sec": "seconds secs s 2nd",  # "second" is an ordinal by now.
     "min": "minute minutes mins",
     "hr": "hour hours hrs",
     "w": "watt watts",
@@ -135,9 +135,12 @@ def _month(words: Sequence[str], at: int) -> str:
 
 
 def _clock(words: Sequence[str], at: int, found: list[str]) -> tuple[list[str], int] | None:
-    """ "half past 4", "quarter to 5": 430, 445; "a m" and "p m" after a number: am, pm."""
+    """ "half past 4", "quarter to 5", "10 to 5", "7 minutes past 4": 430, 445, 450, 407; "a m" and
+    "p m" after a number: am, pm."""
     if words[at] in ("a", "p") and _word(words, at + 1) == "m" and found and _is_number(found[-1]):
         return [f"{words[at]}m"], at + 2
+    if (said := _minutes(words, at, found)) is not None:
+        return said
     minutes, hour = words[at : at + 2], _word(words, at + 2)
     if not re.fullmatch(r"[1-9]|1[0-2]", hour):
         return None
@@ -153,6 +156,28 @@ def _clock(words: Sequence[str], at: int, found: list[str]) -> tuple[list[str], 
     if words[at] == "quarter" and found and found[-1] == "a":
         found.pop()
     return [said], at + 3
+
+
+def _minutes(words: Sequence[str], at: int, found: list[str]) -> tuple[list[str], int] | None:
+    """Minutes past or to an hour; without the word only 5, 10, 20 and 25 of them.
+
+    "5 to 10" is said of a range, too, and has the same form; not where it is plainly one: of dates,
+    of what has a unit, after "from".
+    """
+    is_named = _word(words, at + 1) in ("minute", "minutes", "min", "mins")
+    after = at + 2 if is_named else at + 1
+    way, hour = _word(words, after), _word(words, after + 1)
+    if not re.fullmatch(r"[1-9]|[12]\d" if is_named else r"5|10|20|25", words[at]):
+        return None
+    if way not in ("past", "after", "to") or not re.fullmatch(r"[1-9]|1[0-2]", hour):
+        return None
+    unit = _word(words, after + 2)
+    if unit == "percent" or unit in UNIT_WORDS or (found and found[-1] in (*MONTHS, "from")):
+        return None
+    minutes = int(words[at])
+    if way == "to":
+        return [f"{(int(hour) - 2) % 12 + 1}{60 - minutes}"], after + 2
+    return [f"{hour}{minutes:02}"], after + 2
 
 
 def _money(words: Sequence[str], at: int, _: list[str]) -> tuple[list[str], int] | None:

@@ -1,18 +1,19 @@
 """Words and characters that a transcript has wrong, counted in two forms.
 
 The strict form is Whisper's English normaliser's, in which word error rates are usually given. It
-treats numbers unevenly ("4:30" and "four thirty" differ), so words are counted in a form that is
-blind to how things are written as well (`spoken_forms`).
+treats numbers unevenly ("4:30" and "four thirty" differ), so words are counted format-insensitively
+as well: in a form that is the same whatever the format (`spoken_forms`).
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import jiwer
 
 from speech_assets.asr.english import whisper_form
-from speech_assets.quality.spoken_forms import spoken_form
+from speech_assets.quality.spoken_forms import heard_forms, spoken_forms
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +23,8 @@ class WordErrors:
     Attributes:
         words: of the reference, in Whisper's form.
         word_errors: at least; more than `words` where words are added.
-        loose_words: of the reference, in the form that is blind to how things are written.
-        loose_word_errors: of them.
+        format_insensitive_words: of the reference, in its spoken form.
+        format_insensitive_word_errors: of them.
         characters: of the reference in Whisper's form, with its spaces.
         character_errors: of them.
         reference: in Whisper's form.
@@ -32,8 +33,8 @@ class WordErrors:
 
     words: int
     word_errors: int
-    loose_words: int
-    loose_word_errors: int
+    format_insensitive_words: int
+    format_insensitive_word_errors: int
     characters: int
     character_errors: int
     reference: str
@@ -47,12 +48,14 @@ def word_errors(reference: str, transcript: str) -> WordErrors:
     the transcript inserted.
     """
     strict = whisper_form(reference), whisper_form(transcript)
-    loose = spoken_form(reference), spoken_form(transcript)
+    said, heard = spoken_forms(reference), heard_forms(transcript)
     return WordErrors(
         words=len(strict[0].split()),
         word_errors=_wrong_words(*strict),
-        loose_words=len(loose[0].split()),
-        loose_word_errors=_wrong_words(*loose),
+        format_insensitive_words=len(said[0].split()),
+        format_insensitive_word_errors=min(
+            _wrong_words(*forms) for forms in itertools.product(said, heard)
+        ),
         characters=len(strict[0]),
         character_errors=_wrong_characters(*strict),
         reference=strict[0],

@@ -10,13 +10,16 @@ from server.checks import weights_sha256
 from server.presets import load_preset
 from server.weights import MODEL_FILES, local_folder, not_pinned
 from speech_assets.errors import ConfigError
+from speech_assets.quantize.values import check_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
+    from server.checkpoint import Checkpoint
     from server.presets import Preset
 
-CODE_VERSION = "1"
+CODE_VERSION = "2"  # 2 looks at values, too.
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +74,14 @@ def find_base_model(preset: Preset) -> BaseModel:
 
     Raises:
         ConfigurationError: the preset names none.
+        ConfigError: it is quantized already.
         WeightsError: it cannot be had, is damaged, or is of another layout.
     """
     location = preset.base_location()
     given = local_folder(location, MODEL_FILES)
     checkpoint = open_checkpoint(given)
+    check_unquantized(checkpoint, given, preset.name)
+    check_values(checkpoint.folder)
     layout = checkpoint.layout
     return BaseModel(
         location=str(location),
@@ -90,3 +96,16 @@ def find_base_model(preset: Preset) -> BaseModel:
         commit=location.commit(given),
         warning=not_pinned(location, given),
     )
+
+
+def check_unquantized(checkpoint: Checkpoint, given: Path, preset: str) -> None:
+    """Do nothing, if checkpoints can be made from this one, which is at `given`.
+
+    Raises:
+        ConfigError: it is quantized already.
+    """
+    if checkpoint.quantization is not None:
+        raise ConfigError(
+            f"{given}: the base model of preset {preset} is quantized already "
+            f"({checkpoint.quantization}); give its unquantized one"
+        )

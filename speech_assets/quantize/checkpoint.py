@@ -19,8 +19,7 @@ from server import whole_folder
 from server.checkpoint import Checkpoint, open_checkpoint
 from server.checks import RECORD_FILE, weights_sha256
 from server.errors import WeightsError
-from server.files import write_json
-from server.frames import read_json
+from server.files import read_json, write_json
 from speech_assets.quantize import schemes
 from speech_assets.quantize.quantizer import QuantizeError, run_quantizer
 from speech_assets.quantize.shapes import shape_of

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from server.checks import RECORD_FILE
 from server.errors import WeightsError
-from server.frames import read_json
+from server.files import read_json
+from server.presets import check_recipe
 from speech_assets.errors import ConfigError
 from speech_assets.quantize.calibration import (
     CALIBRATION_KEY,
@@ -31,18 +32,18 @@ if TYPE_CHECKING:
 
 
 def check_parent(preset: Preset, folder: Path, sha256: str, base_sha256: str) -> None:
-    """Do nothing, if a stored checkpoint, `sha256` by hash, is whole and made from that base model.
+    """Do nothing, if a stored checkpoint, `sha256` by hash, is whole, made from that base model and
+    by the recipe that its preset has now.
 
     Raises:
-        WeightsError: it has no record, other weights than it had, or another base.
+        WeightsError: it has no record, other weights than it had, another base or recipe.
     """
     if preset.stored_as is None:
         return
     path = folder / RECORD_FILE
     remedy = f"materialize checkpoints for {preset.stored_as} again"
-    if not path.is_file():
-        raise WeightsError(f"{path}: no such file, the checkpoint was never finished; {remedy}")
-    record = read_json(path)
+    check_recipe(preset, folder)
+    record = read_json(path, remedy=remedy)
     try:
         parent, own = str(record["parent"]["weights_sha256"]), str(record["weights_sha256"])
     except (KeyError, TypeError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -16,6 +17,7 @@ from safetensors.numpy import save_file
 from server.files import write_json
 from speech_assets.errors import SpeechAssetsError
 from speech_assets.quantize import llm_compressor, schemes
+from speech_assets.work.worker import die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from speech_assets.quantize.environment import QuantizeEnvironment
 
 SEED = 0
+_FULL_BYTES = 64 << 20  # A disk with less is called full: what is written comes in larger parts.
 FILE_BYTES = 5 << 30
 """Of one file of weights at most: models of the hub come in such, and what moves them takes it."""
 
@@ -70,6 +73,9 @@ def run_quantizer(
     remedy = "run again"
     if code == -signal.SIGKILL:  # As the system ends who takes too much.
         remedy += ", with more memory free (on a CPU it holds the base model in float32)"
+    if (free := shutil.disk_usage(out).free) < _FULL_BYTES:
+        why += f"; the disk of {out.parent} is full, {free >> 20} MiB are free"
+        remedy = "free space and run again"
     raise QuantizeError(
         f"the quantizer {how}: {why}; nothing of the checkpoint was kept, its whole output is in "
         f"{log}; {remedy}"
@@ -121,6 +127,7 @@ def _run(python: Path, job: Path, log: Path) -> tuple[int, list[str]]:
             stdout=subprocess.DEVNULL,
             stderr=stderr,
             env=environment,
+            preexec_fn=die_with_parent,  # Also one that is stopped, and reads no standard input.
         )
         try:
             code = process.wait()

@@ -2,7 +2,8 @@
 
 A process that captures an engine's log beside it takes cores, locks and the interpreter from it. So
 CPU time is counted apart: of the stepping thread, of the engine's threads, of all other threads of
-the process, and of the process that started it.
+the process, and of the process that started it. What other processes take is seen by how long the
+stepping thread could have run and had no core.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+_SCHEDSTAT = Path("/proc/thread-self/schedstat")
+
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
@@ -31,6 +34,7 @@ class Quiet:
         foreign_cores: of Python threads that the engine did not start, and of any thread that ended
             during a run, which the engine's do not.
         starter_cores: of the process that started this one.
+        waited_share: share of the time in which the stepping thread could run and had no core.
         sole_thread: the engine steps in this thread alone, so that others have to be nothing.
         foreign_threads: names of those threads.
         stream_faults: how standard output or error is not the starter's own.
@@ -41,6 +45,7 @@ class Quiet:
     foreign_cores: float
     starter_cores: float | None
     sole_thread: bool
+    waited_share: float | None = None
     foreign_threads: tuple[str, ...] = ()
     stream_faults: tuple[str, ...] = ()
 
@@ -84,6 +89,7 @@ class Watch:
         self._sums = _Times()
         self._foreign_s = 0.0
         self._knows_starter = cpu_s(starter_pid) is not None
+        self._knows_wait = waited_s() is not None
         self._names: set[str] = set()
         self._faults: list[str] = []
 
@@ -115,6 +121,7 @@ class Watch:
             foreign_cores=self._foreign_s / sums.wall_s,
             starter_cores=sums.starter_s / sums.wall_s if self._knows_starter else None,
             sole_thread=sole_thread,
+            waited_share=sums.waited_s / sums.wall_s if self._knows_wait else None,
             foreign_threads=tuple(sorted(self._names)),
             stream_faults=tuple(dict.fromkeys([*faults_at_start, *self._faults])),
         )
@@ -125,6 +132,7 @@ class Watch:
             process_s=time.process_time(),
             own_s=time.thread_time(),
             starter_s=cpu_s(self._starter_pid) or 0.0,
+            waited_s=waited_s() or 0.0,
         )
 
     def _foreign(self) -> dict[threading.Thread, float]:
@@ -140,12 +148,14 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """Seconds: of the wall, and CPU time of this process, this thread and the starter."""
+    """Seconds: of the wall, CPU time of this process, this thread and the starter, and those in
+    which this thread waited for a core."""
 
     wall_s: float = 0.0
     process_s: float = 0.0
     own_s: float = 0.0
     starter_s: float = 0.0
+    waited_s: float = 0.0
 
     def plus(self, other: _Times) -> _Times:
         return _Times(*(a + b for a, b in zip(self._all(), other._all(), strict=True)))
@@ -154,7 +164,18 @@ class _Times:
         return _Times(*(a - b for a, b in zip(self._all(), other._all(), strict=True)))
 
     def _all(self) -> tuple[float, ...]:
-        return self.wall_s, self.process_s, self.own_s, self.starter_s
+        return self.wall_s, self.process_s, self.own_s, self.starter_s, self.waited_s
+
+
+def waited_s() -> float | None:
+    """Seconds in which this thread could run and had no core, since it began; None: not known.
+
+    The second number of the thread's schedstat (Linux, Documentation/scheduler/sched-stats).
+    """
+    try:
+        return int(_SCHEDSTAT.read_text("ascii").split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 def _thread_cpu_s() -> dict[int, float] | None:

@@ -19,7 +19,8 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from server.checkpoint import open_checkpoint
 from server.errors import WeightsError
-from server.frames import CODEBOOK_SIZE, TOKENS_PER_FRAME, read_json
+from server.files import read_json
+from server.frames import CODEBOOK_SIZE, TOKENS_PER_FRAME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

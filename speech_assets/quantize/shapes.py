@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from server.checkpoint import Checkpoint
-from server.frames import ORPHEUS, read_json, read_layout
+from server.files import read_json
+from server.frames import ORPHEUS, read_layout
 from speech_assets.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ KIND = "decode_speed"
 GAP_LIMIT = 0.02  # Share of the time that may pass outside steps; some microseconds do.
 FOREIGN_LIMIT = 0.02  # Cores that threads which the engine did not start, or the starter, may use.
 OTHERS_LIMIT = 0.05  # Cores beside the stepping thread, where the engine has that one alone.
+WAITED_LIMIT = 0.05  # Share of the time in which the stepping thread may wait for a core.
 CLOCK_LIMIT = 0.05  # Share that reading the clock may cost, by the pair where it cost least.
 _GIB = 1 << 30
 _LEAST_PAIRS = 4  # Of two, both are slow by chance once in a few times on a busy machine.
@@ -108,6 +109,11 @@ def faults(measured: Measured) -> list[str]:
             f"other threads of the process took {quiet.others_cores:.1%} of a core, and the engine "
             f"has one thread (limit {OTHERS_LIMIT:.0%})"
         )
+    if quiet.waited_share is not None and quiet.waited_share > WAITED_LIMIT:
+        found.append(
+            f"the stepping thread waited for a core in {quiet.waited_share:.1%} of the time (limit "
+            f"{WAITED_LIMIT:.0%}): other processes had it"
+        )
     # In every pair: on a shared machine one run of a pair may be slow by chance, not all.
     least = min(run.clock_share for run in runs)
     if len(runs) >= _LEAST_PAIRS and least > CLOCK_LIMIT:
@@ -168,6 +174,8 @@ def figures(measured: Measured) -> dict[str, Figure]:
     }
     if quiet.starter_cores is not None:
         value["starter_cpu_share"] = Figure(quiet.starter_cores, "cores")
+    if quiet.waited_share is not None:
+        value["waited_share"] = Figure(quiet.waited_share, "")
     if measured.device_memory_bytes is not None:
         value["device_memory_gib"] = Figure(measured.device_memory_bytes / _GIB, "GiB")
     if measured.streams > 1:

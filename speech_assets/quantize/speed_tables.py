@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     """Settings of today's presets, by name."""
 
 _MISSING = "-"
+_NOT_KNOWN = "not known"
 FASTER = 1.05  # Times bf16's rate from which a precision counts as faster; below 1 / FASTER slower.
 _DECIDES = ("dtype", "cpu_dtype", "head", "engine", "max_streams", "max_model_len", "kv_cache_mib",
             "vllm")  # fmt: skip
@@ -109,9 +110,15 @@ def is_realtime(result: Result) -> bool:
     return float(result["figures"]["tokens_per_s"]["value"]) >= REALTIME_TOKENS_PER_S
 
 
+def is_valid(result: Result) -> bool:
+    """Whether a measurement counts by its own rules."""
+    return result.get("status", "complete") == "complete"
+
+
 def reference_of(result: Result, results: Sequence[Result], presets: Presets) -> Result | None:
     """The bf16 result that others are compared with: of the same model and device, of a preset as
-    it is now, its head cut, keys and values whole; of several the longest. None without one."""
+    it is now, its head cut, keys and values whole; of several a valid one, of those the longest.
+    None without one."""
     fitting = [
         other
         for other in results
@@ -121,7 +128,11 @@ def reference_of(result: Result, results: Sequence[Result], presets: Presets) ->
         and _group(other) == _group(result)
         and not standing(other, presets)
     ]
-    return max(fitting, key=lambda other: other["figures"]["tokens_per_s"]["n"], default=None)
+    return max(
+        fitting,
+        key=lambda other: (is_valid(other), other["figures"]["tokens_per_s"]["n"]),
+        default=None,
+    )
 
 
 def fidelity_of(result: Result, fidelities: Sequence[Result]) -> Result | None:
@@ -139,15 +150,20 @@ def fidelity_of(result: Result, fidelities: Sequence[Result]) -> Result | None:
 def decision(
     result: Result, reference: Result | None, fidelity: Result | None = None
 ) -> tuple[str, str]:
-    """Whether a preset is worth serving ("yes", "no", "for memory", "open"), and the reason.
+    """Whether a preset is worth serving ("yes", "no", "for memory", "open", "not known"), and why.
 
     By one rule, in this order: not realtime alone is a no; straying further than its limit is a
     no; faster than bf16 by 5 % is a yes; as fast with fewer bytes saves memory; slower is a no.
+    Nothing rests on a measurement that is invalid: what needs one is not known.
     """
+    if not is_valid(result):
+        return _NOT_KNOWN, f"the preset's own measurement is invalid{_faults(result)}"
     rate = float(result["figures"]["tokens_per_s"]["value"])
     if not is_realtime(result):
         return "no", f"{rate:.3g} tokens/s, realtime is {REALTIME_TOKENS_PER_S:.2f}"
     if fidelity is not None:
+        if not is_valid(fidelity):
+            return _NOT_KNOWN, f"the measurement of its fidelity is invalid{_faults(fidelity)}"
         limit = fidelity["config"].get("limit_nats")
         kl_nats = float(fidelity["figures"]["mean_kl_nats"]["value"])
         if limit is not None and kl_nats > float(limit):
@@ -156,6 +172,8 @@ def decision(
         return "yes", "realtime; the others are compared with it"
     if reference is None:
         return "open", "realtime; no bf16 was measured to compare with"
+    if not is_valid(reference):
+        return _NOT_KNOWN, f"the baseline's measurement is invalid{_faults(reference)}"
     times = rate / float(reference["figures"]["tokens_per_s"]["value"])
     share = _bytes(result) / _bytes(reference)
     compared = f"{times:.2f} times bf16's rate, {share:.0%} of its bytes"
@@ -164,6 +182,12 @@ def decision(
     if times * FASTER < 1:
         return "no", compared
     return ("for memory" if share < 1 else "no"), compared
+
+
+def _faults(result: Result) -> str:
+    """Why it is invalid, in brackets; empty where it does not say."""
+    why = "; ".join(map(str, result["config"].get("faults") or ()))
+    return f" ({why})" if why else ""
 
 
 def _speed_table(rows: Sequence[Result], presets: Presets) -> str:
@@ -274,7 +298,7 @@ def _is_embedded(result: Result) -> bool:
 def _name(result: Result, presets: Presets | None = None) -> str:
     """The preset, with what a reader has to know before its numbers."""
     streams = result["config"]["measurement"]["streams"]
-    caveats = ["does not count"] * (result.get("status", "complete") != "complete")
+    caveats = ["does not count"] * (not is_valid(result))
     caveats += ["reduced"] * bool(result["reduced"])
     caveats += [f"{streams} streams"] * (streams > 1)
     if presets is not None and (kind := standing(result, presets)):

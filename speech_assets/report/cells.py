@@ -81,13 +81,14 @@ def figure(
     before: str = "",
     with_interval: bool = False,
 ) -> Cell:
-    """The figure of that name in the result; a dash where there is no result or no such figure.
+    """The figure of that name in the result; a dash where there is no result, no such figure, or
+    nothing that it is of: a share of none says nothing.
 
     `before` is put in front of it ("at least "); its interval follows where it has one and
     `with_interval` asks for it.
     """
     known = found.value["figures"].get(name) if found is not None else None
-    if found is None or known is None:
+    if found is None or known is None or not known.get("n", 1):
         return Cell(MISSING)
     text = before + form(known["value"])
     if with_interval and (interval := interval_text(known, form)):

@@ -21,16 +21,23 @@ MARKS = ("o", "s", "^", "D", "v", "P")
 _INK, _PAPER = "#000000", "#ffffff"
 _WIDTH_IN, _HEIGHT_IN, _FONT_PT = 4.2, 3.0, 10.0  # Readable at 400 pixels: the page does not zoom.
 _ROW_IN = 0.36
+LEAST_OF_A_LINE = 3
+_FAILED = "level that failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line: points (x, y), ascending, of one result. `colour` is the place of its preset."""
+    """One line: points (x, y), ascending, of one result. `colour` is the place of its preset.
+
+    `failed` are the x of points that did not pass: they are crossed out. Fewer points than
+    `LEAST_OF_A_LINE` are drawn as marks alone: a line between two says how it goes on there.
+    """
 
     name: str
     points: tuple[tuple[float, float], ...]
     colour: int = 0
     is_dashed: bool = False
+    failed: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +88,7 @@ class Chart:
             )
             for dot in self.dots
         ]
-        what += [
-            f"{line.name} from {number(line.points[0][1])} at {line.points[0][0]:g} "
-            f"to {number(line.points[-1][1])} at {line.points[-1][0]:g}"
-            for line in self.lines
-        ]
+        what += [_in_words(line) for line in self.lines]
         limit = f" {self.limit_name}: {self.limit:g}." if self.limit is not None else ""
         return f"{self.title}. {'; '.join(what)}.{limit}"
 
@@ -151,17 +154,41 @@ def inline(chart: Chart, svg: bytes) -> str:
     return text.replace("<svg ", f'<svg class="chart" role="img" aria-label="{label}" ', 1)
 
 
+def _in_words(line: Line) -> str:
+    """The first and the last point, and which failed."""
+    (x, y), (last_x, last_y) = line.points[0], line.points[-1]
+    said = f"{line.name} {number(y)} at {x:g}"
+    if len(line.points) > 1:
+        said = f"{line.name} from {number(y)} at {x:g} to {number(last_y)} at {last_x:g}"
+    failed = ", ".join(f"{level:g}" for level in line.failed)
+    return f"{said} (failed at {failed})" if failed else said
+
+
 def _draw_lines(axes: Any, chart: Chart) -> None:
     for line in chart.lines:
         x, y = zip(*line.points, strict=True)
+        style = "--" if line.is_dashed else "-"
         axes.plot(
             x,
             y,
-            "--" if line.is_dashed else "-",
+            linestyle=style if len(line.points) >= LEAST_OF_A_LINE else "none",
             color=COLOURS[line.colour % len(COLOURS)],
             marker=MARKS[line.colour % len(MARKS)],
             fillstyle="none" if line.is_dashed else "full",
             label=line.name,
+        )
+    failed = [point for line in chart.lines for point in line.points if point[0] in line.failed]
+    if failed:
+        x, y = zip(*failed, strict=True)
+        axes.plot(
+            x,
+            y,
+            linestyle="none",
+            color=_INK,
+            marker="x",
+            markersize=11,
+            markeredgewidth=1.8,
+            label=_FAILED,
         )
     if chart.limit is not None:
         axes.axhline(chart.limit, color=_INK, linewidth=1, linestyle=":", label=chart.limit_name)
@@ -182,9 +209,11 @@ def _draw_dots(axes: Any, chart: Chart) -> None:
         axes.errorbar(
             [dot.value for dot in dots],
             [names.index(dot.name) + shift for dot in dots],
+            # A value may lie outside its interval, as a median of few runs: to that side there is
+            # no bar, and the table has both ends.
             xerr=[
-                [dot.value - (dot.value if dot.low is None else dot.low) for dot in dots],
-                [(dot.value if dot.high is None else dot.high) - dot.value for dot in dots],
+                [max(0.0, dot.value - dot.low) if dot.low is not None else 0.0 for dot in dots],
+                [max(0.0, dot.high - dot.value) if dot.high is not None else 0.0 for dot in dots],
             ],
             fmt=MARKS[place % len(MARKS)],
             color=colour,

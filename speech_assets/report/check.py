@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import dataclass
 from html.parser import HTMLParser
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -23,9 +24,11 @@ from speech_assets.report.page import RECORD_ID, render_page
 from speech_assets.report.plain import record_in, render_markdown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from resources.store import Store
+    from speech_assets.report.document import Report
 
 _SHOWN = 160  # Characters of a line that differs.
 
@@ -57,29 +60,80 @@ class _Record(TypedDict):
 _RECORD = TypeAdapter(_Record)
 
 
-def check_report(store: Store, text: str, where: str) -> list[str]:
-    """What in the report `text`, HTML or Markdown, is not as the store's results say; none is [].
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What was compared of a report, and what of it is not as the store's results say.
+
+    Attributes:
+        faults: one line each, with the place and what both say; empty where all agrees.
+        figures: that the results give for it; 0 where its sources are not there to give any.
+        charts: of its charts, whose data is compared with each form of the report.
+        chart_files: files of charts that were looked at beside it.
+        sources: files of the store that it names by their hashes.
+    """
+
+    faults: tuple[str, ...]
+    sources: int
+    figures: int = 0
+    charts: int = 0
+    chart_files: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """What was compared, in words."""
+        files = f" and {self.chart_files} files of them" * bool(self.chart_files)
+        return (
+            f"{self.figures:,} figures, every line and {self.charts} charts{files} were compared "
+            f"with {self.sources} files of the store: "
+            + (f"{len(self.faults)} differ" if self.faults else "all agree")
+        )
+
+
+def check_report(store: Store, text: str, where: str, charts: Path | None = None) -> Checked:
+    """The report `text`, HTML or Markdown, beside what the store's results say.
+
+    `charts` is the folder of its charts; without it, those that are files are not looked at.
 
     Raises:
         ConfigError: it is no report of this project, or of another version of it.
     """
-    is_html = "<html" in text
+    # By its beginning: a transcript may hold any words.
+    is_html = text.lstrip().lower().startswith(("<!doctype html", "<html"))
     record = _record(_PageReader.of(text).record if is_html else record_in(text), where)
+    sources = sum(len(record[kind]) for kind in ("results", "manifests", "samples"))
     evidence, faults = gather_recorded(store, record)
     if faults:
-        return faults
+        return Checked(tuple(faults), sources)
     report = build_report(store, evidence)
     made = render_page(report) if is_html else render_markdown(report)
     if is_html:
         faults = _figures(_PageReader.of(text).figures, _PageReader.of(made).figures)
-    if record["drawn_with"] != report.record["drawn_with"]:
+    is_drawn_alike = record["drawn_with"] == report.record["drawn_with"]
+    if not is_drawn_alike:
         # Another matplotlib draws, another FFmpeg encodes otherwise: what both say is compared.
         text, made = _without_media(text), _without_media(made)
-    return faults or _lines(text, made)
+    faults = faults or _lines(text, made)
+    if charts is not None:
+        faults += _charts(charts, report, is_drawn_alike=is_drawn_alike)
+    return Checked(
+        tuple(faults),
+        sources,
+        figures=sum(
+            cell.value is not None
+            for section in report.sections
+            for table in section.tables
+            for row in table.rows
+            for cell in row
+        ),
+        charts=sum(len(section.charts) for section in report.sections),
+        chart_files=0 if charts is None else sum(1 for _ in charts.iterdir()),
+    )
 
 
 def _record(found: str, where: str) -> Mapping[str, Any]:
-    remedy = "give an index.html or report.md that `python -m speech_assets.work.report` wrote"
+    remedy = (
+        "give an index.html or report.md that `.venv/bin/python -m speech_assets.work.report` wrote"
+    )
     if not found.strip():
         raise ConfigError(f"{where} holds no record of a report; {remedy}")
     try:
@@ -129,11 +183,30 @@ def _lines(text: str, made: str) -> list[str]:
 
 
 def _without_media(text: str) -> str:
+    """The page without pictures and sound; a chart's data is no picture, and stays."""
     text = re.sub(
         r'<svg class="chart" role="img" aria-label="([^"]*)".*?</svg>', r"\1", text, flags=re.S
     )
-    text = re.sub(r'"data:[a-z/+0-9]+;base64,[^"]*"', '""', text)
+    text = re.sub(r'"data:(?!text/csv)[a-z/+0-9]+;base64,[^"]*"', '""', text)
     return re.sub(r'"drawn_with": \{[^}]*\}', "", text)
+
+
+def _charts(folder: Path, report: Report, *, is_drawn_alike: bool) -> list[str]:
+    """What among the report's chart files is not as the results say, one line each."""
+    made: dict[str, Callable[[], bytes]] = {}
+    for chart in (chart for section in report.sections for chart in section.charts):
+        made |= {f"{chart.name}.csv": chart.csv, f"{chart.name}.svg": chart.svg}
+    there = {path.name: path for path in folder.iterdir()}
+    faults = [
+        f"{folder.name}/{name} is of no chart of the report" for name in sorted({*there} - {*made})
+    ]
+    for name, content in made.items():
+        path = there.get(name)
+        if path is None or not path.is_file():
+            faults.append(f"{folder.name}/{name}, a chart of the report, is not there")
+        elif (is_drawn_alike or path.suffix == ".csv") and path.read_bytes() != content():
+            faults.append(f"{folder.name}/{name} is not what the results give")
+    return faults
 
 
 class _PageReader(HTMLParser):

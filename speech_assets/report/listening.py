@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from speech_assets.report.clips import LIMIT_BYTES, was_heard
+from speech_assets.report.commands import work_command
 from speech_assets.report.section import Section
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def listening_section(evidence: Evidence, rows: Sequence[ClipRow], sentences: in
         missing = (
             (
                 f"No samples in the store of {', '.join(without)}. Asset `samples` makes them; by "
-                "hand: `python -m speech_assets.work.samples --preset NAME`."
+                f"hand: `{work_command('samples', '--preset', 'NAME')}`."
             ),
         )
     return Section(

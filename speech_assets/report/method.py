@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 from server.frames import REALTIME_TOKENS_PER_S, SAMPLE_RATE_HZ, SAMPLES_PER_FRAME, TOKENS_PER_FRAME
 from speech_assets.report.cells import Cell, table
+from speech_assets.report.commands import commands_of
 from speech_assets.report.section import Section
 
 if TYPE_CHECKING:
@@ -63,6 +63,13 @@ _TERMS = (
         "for, after Whisper's English normalizer, added up over all clips.",
     ),
     (
+        "speaker similarity",
+        "Cosine of two voices as a pretrained encoder has them (GE2E, Resemblyzer's weights), of "
+        "clips with 1.2 s of voiced speech or more. Near 1 they are alike; what two clips of one "
+        "speaker reach depends on their length, so the first preset's own stands beside it: its "
+        "other seed of the sentence, or with one seed another sentence.",
+    ),
+    (
         "intervals",
         "95 % percentile intervals of 10,000 bootstrap resamples over sentences, a sentence with "
         "all its seeds being one draw (of mean KL over generations); differences are paired by "
@@ -97,25 +104,19 @@ def limits_section(evidence: Evidence) -> Section:
 
 def again_section(evidence: Evidence) -> Section:
     """Commands: those of the results, and those of the report."""
-    commands = dict.fromkeys(
-        " ".join(str(found.value["command"]).split()) for found in evidence.results
-    )
-    chosen = f"SPEECH_PROFILE={shlex.quote(evidence.profile)} "
     return Section(
         "again",
         "How to make it again",
         paragraphs=(
             (
-                "`make demo` runs the lineage of the profile in a reduced form and ends in this "
-                "report; `make ui` shows every step. The commands of the results, and then those "
-                "of the report, which a check compares with its results:"
+                "`make demo` runs the lineage of the profile in a reduced form and ends in such a "
+                "report; `make ui` shows every step. By hand, in the project's folder after "
+                "`make setup`: the commands of the results, each after what it needs, and then "
+                "those of the report, which a check compares with its results. What there is of "
+                "the same is kept; times are the machine's own."
             ),
         ),
-        commands=(
-            *commands,
-            f"{chosen}python -m speech_assets.work.report",
-            f"{chosen}python -m speech_assets.work.report --check index.html",
-        ),
+        commands=commands_of(evidence),
     )
 
 

@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from speech_assets.report.charts import inline, shown_data
+from speech_assets.report.section import table_id
 from speech_assets.results.result import slug
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def _environment() -> Environment:
     filters: dict[str, Any] = environment.filters
     filters.update(prose=_prose, slug=slug, picture=_picture)
     names: dict[str, Any] = environment.globals
-    names.update(shown_data=shown_data, record_id=RECORD_ID)
+    names.update(shown_data=shown_data, table_id=table_id, record_id=RECORD_ID)
     return environment
 
 
@@ -59,8 +60,10 @@ def _source(name: str) -> str:
 
 
 def _prose(text: str) -> Markup:
-    """The project's own prose: `words` between backticks are code, *words* are stressed."""
+    """The project's own prose: `words` between backticks are code, *words* are stressed, and
+    [words](#id) lead to a section."""
     made = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
+    made = re.sub(r"\[([^\]]+)\]\(#([a-z-]+)\)", r'<a href="#\2">\1</a>', made)
     return Markup(re.sub(r"\*([^*]+)\*", r"<em>\1</em>", made))
 
 

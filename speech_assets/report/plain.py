@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from speech_assets.report.cells import Cell, Table
     from speech_assets.report.clips import Clip
     from speech_assets.report.document import Report
+    from speech_assets.report.opening import Banner
     from speech_assets.report.section import Section
 
 RECORD_OPENS, RECORD_CLOSES = "<!-- report-record", "-->"
@@ -24,7 +25,8 @@ _MARKUP = re.compile(r"([\\`*_{}\[\]<>#!~&])")
 def render_markdown(report: Report) -> str:
     """The report; charts are files in `charts/` beside it, clips those of the store."""
     lines = [f"# {plain_text(report.title)}"]
-    lines += [f"> **{_prose(line)}**" for line in report.warnings]
+    lines += ["What to do next:", "\n".join(f"1. {_prose(line)}" for line in report.next_steps)]
+    lines += map(_banner, report.warnings)
     for section in report.sections:
         lines += [f"## {section.title}", *_parts(section)]
     # Two hyphens would end the comment in some readers.
@@ -70,11 +72,23 @@ def _parts(section: Section) -> Iterator[str]:
         fence = "```"
         lines = [command.replace(fence, "") for command in section.commands]
         yield "\n".join([f"{fence}sh", *lines, fence])
-    yield from map(_prose, section.missing)
+    if section.missing:
+        yield "\n".join(f"- {_prose(line)}" for line in section.missing)
+
+
+def _banner(banner: Banner) -> str:
+    """The banner, and the results that it is about, each with the section that shows it."""
+    lines = [f"> **{_prose(banner.text)}**", ">" * bool(banner.results)]
+    for result in banner.results:
+        where = f" ({result.place.title})" if result.place else ""
+        lines.append(f"> - {plain_text(result.id)}{where}: {plain_text(result.why)}")
+    return "\n".join(filter(None, lines))
 
 
 def _prose(text: str) -> str:
-    """The project's own prose; what it names (a device) may come from a result."""
+    """The project's own prose; what it names (a device) may come from a result. Its links within
+    the page are words: a heading's id is the reader's to make."""
+    text = re.sub(r"\[([^\]]+)\]\(#[a-z-]+\)", r"*\1*", text)
     return text.replace("&", "&amp;").replace("<", "&lt;")
 
 

@@ -5,15 +5,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from server.frames import REALTIME_TOKENS_PER_S
-from speech_assets.quantize.speed_tables import decision, fidelity_of, reference_of
+from speech_assets.quantize.speed_tables import FASTER, decision, fidelity_of, reference_of
 from speech_assets.report.cells import Cell, figure, number, percent, table
 from speech_assets.report.charts import Chart, Dot, charts_with_data
-from speech_assets.report.headline import served
+from speech_assets.report.headline import realtime, served
+from speech_assets.report.marks import marked_name
 from speech_assets.report.section import Section, named, not_measured
 
 if TYPE_CHECKING:
     from speech_assets.report.cells import Table
     from speech_assets.report.evidence import Evidence, Found
+
+
+_WORTH = (
+    "*Worth serving*, by one rule in this order: not realtime is a no; further from the base "
+    f"model than its limit is a no; {FASTER:.2f} times the baseline's rate is a yes; as fast with "
+    "fewer bytes is for memory; slower is a no. The baseline is the bf16 preset of the same model "
+    "and device. Where a measurement that this needs is invalid, it is not known."
+)
+
+
+_FIDELITY = (
+    "Both models read the same tokens and say what comes next. *Same first choice*: the share of "
+    "tokens of which both hold the same most likely. *Perplexity*: among how many tokens the "
+    "preset wavers, so to say; less is surer."
+)
 
 
 def precision_section(evidence: Evidence) -> Section:
@@ -23,34 +39,33 @@ def precision_section(evidence: Evidence) -> Section:
         "Precision",
         paragraphs=(
             (
-                f"One stream alone, no server. A stream keeps up with its playback from "
-                f"{REALTIME_TOKENS_PER_S:.2f} tokens/s on. Mean KL is how far the preset's "
-                "predictions are from the base model's on what the base model said; a preset above "
-                "its limit is not served."
+                "What a preset gains and what it costs. Speed is of one stream alone, without a "
+                f"server; it keeps up with its playback from {REALTIME_TOKENS_PER_S:.2f} tokens/s "
+                "on. *Mean KL* is how far the preset's next-token predictions are from the base "
+                "model's, 0 being the same; a server refuses a checkpoint above its limit."
             ),
         ),
         charts=charts_with_data([_speeds(evidence)]),
-        tables=_decode_speed(evidence) + _fidelity(evidence),
+        tables=_decode_speed(evidence) + _cost(evidence) + _fidelity(evidence),
         missing=not_measured(
             evidence.without("decode_speed"),
             "decode speed",
             "decode_speed",
-            "python -m speech_assets.work.decode_speed --preset NAME",
+            ".venv/bin/python -m speech_assets.work.decode_speed --preset NAME",
         )
         + not_measured(
             evidence.without("fidelity"),
             "fidelity",
             "fidelity",
-            "python -m speech_assets.work.fidelity --preset NAME",
+            ".venv/bin/python -m speech_assets.work.fidelity --preset NAME",
         ),
     )
 
 
 def _decode_speed(evidence: Evidence) -> tuple[Table, ...]:
     heads = (
-        "preset", "precision", "tokens/s (range of runs)", "ms a token p50", "RTF",
-        "of the bandwidth floor", "MB read a step", "weights, GiB", "peak memory, GiB", "start, s",
-        "worth serving", "from",
+        "preset", "precision", "tokens/s (range of runs)", "realtime", "ms a token p50",
+        "of the bandwidth floor", "worth serving", "from",
     )  # fmt: skip
     results = [found.value for found in evidence.all_of("decode_speed")]
     fidelities = [found.value for found in evidence.all_of("fidelity")]
@@ -71,23 +86,39 @@ def _decode_speed(evidence: Evidence) -> tuple[Table, ...]:
                 Cell(preset),
                 Cell(str(speed.value["config"]["scheme"])),
                 figure(speed, "tokens_per_s", with_interval=True),
+                realtime(speed),
                 figure(speed, "ms_per_token_p50"),
-                figure(speed, "rtf"),
                 figure(speed, "floor_share", percent),
-                figure(speed, "bytes_per_step", _megabytes),
-                figure(speed, "weights_gib"),
-                figure(speed, "peak_memory_gib"),
-                figure(speed, "start_s"),
                 Cell(worth, note=why),
                 named(speed, evidence),
             ]
         )
-    return table("Decode speed of one stream alone", heads, rows)
+    return table("Decode speed of one stream alone", heads, rows, (_WORTH,))
+
+
+def _cost(evidence: Evidence) -> tuple[Table, ...]:
+    heads = (
+        "preset", "MB read a step", "weights, GiB", "peak memory, GiB", "start, s", "from",
+    )  # fmt: skip
+    rows = [
+        [
+            Cell(preset),
+            figure(speed, "bytes_per_step", _megabytes),
+            figure(speed, "weights_gib"),
+            figure(speed, "peak_memory_gib"),
+            figure(speed, "start_s"),
+            named(speed, evidence),
+        ]
+        for preset in evidence.presets
+        if (speed := evidence.of("decode_speed", preset)) is not None
+    ]
+    return table("What a preset takes", heads, rows)
 
 
 def _fidelity(evidence: Evidence) -> tuple[Table, ...]:
     heads = (
-        "preset", "mean KL, nats", "limit", "served", "same first choice", "perplexity",
+        "preset", "mean KL, nats", "limit", "allowed to be served", "same first choice",
+        "perplexity",
         "less the base model's", "tokens", "from",
     )  # fmt: skip
     rows = [
@@ -95,7 +126,7 @@ def _fidelity(evidence: Evidence) -> tuple[Table, ...]:
             Cell(preset),
             figure(found, "mean_kl_nats", with_interval=True),
             _limit(found),
-            Cell(served(found).text),
+            Cell(served(found).text, result=found.id),
             figure(found, "top1_agreement", percent),
             figure(found, "perplexity"),
             figure(found, "perplexity_difference", with_interval=True),
@@ -105,7 +136,7 @@ def _fidelity(evidence: Evidence) -> tuple[Table, ...]:
         for preset in evidence.presets
         if (found := evidence.of("fidelity", preset)) is not None
     ]
-    return table("Fidelity to the base model", heads, rows)
+    return table("Fidelity to the base model", heads, rows, (_FIDELITY,))
 
 
 def _limit(found: Found) -> Cell:
@@ -118,7 +149,8 @@ def _speeds(evidence: Evidence) -> Chart:
     for preset in evidence.presets:
         if found := evidence.of("decode_speed", preset):
             known = found.value["figures"]["tokens_per_s"]
-            dots.append(Dot(preset, known["value"], known.get("ci_low"), known.get("ci_high")))
+            name = marked_name(found)
+            dots.append(Dot(name, known["value"], known.get("ci_low"), known.get("ci_high")))
     return Chart(
         "decode-speed",
         "Tokens a second of one stream alone, with the range of its runs",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from speech_assets.quality.noise import judged
@@ -15,14 +16,36 @@ from speech_assets.report.cells import (
     table,
 )
 from speech_assets.report.charts import Chart, Dot, charts_with_data
+from speech_assets.report.clip_sets import are_of_the_same_clips, clips_said
+from speech_assets.report.marks import marked_name
 from speech_assets.report.section import Section, named, not_measured
 
 if TYPE_CHECKING:
     from speech_assets.report.cells import Table
     from speech_assets.report.evidence import Evidence, Found
 
-_SHOWN = {"wer": "WER", "wer_format_insensitive": "WER, format-insensitive"}
+_SHOWN = {"wer": "WER of samples", "wer_format_insensitive": "WER, format-insensitive"}
 _DIFFERENCE = "wer_less_base"
+
+
+_NOISE = (
+    "*Detectable difference*: how large a true difference of format-insensitive WER must be for "
+    "such a set of clips to find it four times in five. Whether one was found, the interval says: "
+    "it does not hold 0. Differences are over the clips that both presets have. *Between seeds*: "
+    "the highest WER of a seed less the lowest, of the preset itself."
+)
+_SOUND = (
+    "*DNSMOS* is a network's guess at how clean the sound is, from 1 to 5; it does not judge "
+    "naturalness. *Speaker similarity* is the cosine of a speaker encoder's embeddings of the clip "
+    "and the first preset's of the same sentence and seed; read it beside that of two clips of "
+    "the first preset itself. *Leading silence* is the model's own, before a server trims it. "
+    "*Flagged* clips have a fault of the signal; clicks are sought beside the first preset's same "
+    "clip, so that none are sought in the first preset itself."
+)
+_OTHER_CLIPS = (
+    "The presets were not asked for the same clips, so that columns do not compare; the table of "
+    "differences does."
+)
 
 
 def quality_section(evidence: Evidence) -> Section:
@@ -34,23 +57,25 @@ def quality_section(evidence: Evidence) -> Section:
             (
                 "A server of the preset speaks the project's sentences, Whisper writes down what "
                 "it hears, and the words are compared. The error is of voice and Whisper together. "
-                "Format-insensitive WER takes \"4:30\", \"4.30\" and \"four thirty\" for the same. "
-                "Intervals are of 95 %, over sentences. A difference smaller than the smallest "
-                "that the set can detect is not shown to be one, and not shown to be none."
+                'Format-insensitive WER takes "4:30", "4.30" and "four thirty" for the same, '
+                "and is what presets are judged by. Intervals are of 95 %, over sentences."
             ),
         ),
         charts=charts_with_data([_rates(evidence), _differences(evidence)]),
-        tables=_presets(evidence) + _noise(evidence) + _kinds(evidence),
+        tables=_words(evidence) + _noise(evidence) + _sound(evidence) + _kinds(evidence),
         missing=not_measured(
-            evidence.without("wer"), "WER", "wer", "python -m speech_assets.work.wer --preset NAME"
+            evidence.without("wer"),
+            "WER",
+            "wer",
+            ".venv/bin/python -m speech_assets.work.wer --preset NAME",
         ),
-    )  # fmt: skip
+    )
 
 
-def _presets(evidence: Evidence) -> tuple[Table, ...]:
+def _words(evidence: Evidence) -> tuple[Table, ...]:
     heads = (
-        "preset", "WER", "format-insensitive", "CER", "clips", "not spoken", "flagged",
-        "DNSMOS overall", "speaker similarity", "leading silence p50, s", "Whisper", "from",
+        "preset", "WER of samples", "format-insensitive", "CER", "clips", "not spoken", "Whisper",
+        "from",
     )  # fmt: skip
     rows = [
         [
@@ -58,18 +83,50 @@ def _presets(evidence: Evidence) -> tuple[Table, ...]:
             figure(found, "wer", percent, with_interval=True),
             figure(found, "wer_format_insensitive", percent, with_interval=True),
             figure(found, "cer", percent, with_interval=True),
-            figure(found, "clips"),
+            replace(figure(found, "clips"), note=_only_of(clips_said(found, evidence))),
             figure(found, "clips_not_spoken"),
-            figure(found, "flagged_clips"),
-            figure(found, "dnsmos_overall", with_interval=True),
-            figure(found, "speaker_similarity"),
-            figure(found, "leading_silence_s_p50"),
             Cell(str(found.value["config"].get("asr", MISSING))),
             named(found, evidence),
         ]
         for found in evidence.all_of("wer")
     ]
-    return table("What Whisper heard, by preset", heads, rows)
+    return table("Words: what Whisper heard, by preset", heads, rows)
+
+
+def _only_of(said: str) -> str:
+    """What follows the number of clips, which stands there already."""
+    return said.partition(" clip")[2].removeprefix("s").lstrip(",; ")
+
+
+def _sound(evidence: Evidence) -> tuple[Table, ...]:
+    heads = (
+        "preset", "DNSMOS overall", "speaker similarity", "of two clips of the first preset",
+        "less that", "leading silence p50, s", "flagged clips", "from",
+    )  # fmt: skip
+    rows = [
+        [
+            Cell(found.value["name"]),
+            figure(found, "dnsmos_overall", with_interval=True),
+            *_voices(found),
+            figure(found, "leading_silence_s_p50"),
+            figure(found, "flagged_clips"),
+            named(found, evidence),
+        ]
+        for found in evidence.all_of("wer")
+    ]
+    return table("Sound: the signal and the voice, by preset", heads, rows, (_SOUND,))
+
+
+def _voices(found: Found) -> tuple[Cell, Cell, Cell]:
+    """How alike the voice is to the first preset's, how alike two clips of that are, the rest."""
+    if found.value["config"]["base"] == found.value["name"]:
+        own = figure(found, "speaker_similarity", _cosine, with_interval=True)
+        return Cell(MISSING), own, Cell(MISSING)
+    return (
+        figure(found, "speaker_similarity", _cosine, with_interval=True),
+        figure(found, "speaker_similarity_yardstick", _cosine, with_interval=True),
+        figure(found, "speaker_similarity_less_base", _change_of_cosine, with_interval=True),
+    )
 
 
 def _noise(evidence: Evidence) -> tuple[Table, ...]:
@@ -77,7 +134,7 @@ def _noise(evidence: Evidence) -> tuple[Table, ...]:
     heads = (
         "preset", "compared with", "WER less its, points", "format-insensitive, points",
         "WER less the previous run's, points", "between seeds, points",
-        "smallest difference that shows, points", "so", "from",
+        "detectable difference, points", "what it shows", "from",
     )  # fmt: skip
     rows = [
         [
@@ -87,13 +144,13 @@ def _noise(evidence: Evidence) -> tuple[Table, ...]:
             figure(found, "wer_format_insensitive_less_base", points, with_interval=True),
             figure(found, "wer_less_previous", points, with_interval=True),
             figure(found, "wer_seed_spread", _span),
-            figure(found, "smallest_detectable_wer_difference", _span),
-            Cell(judged(found.value).detail),
+            figure(found, "smallest_detectable_wer_format_insensitive_less_base", _span),
+            Cell(judged(found.value).detail, result=found.id),
             named(found, evidence),
         ]
         for found in evidence.all_of("wer")
     ]
-    return table("Differences, and the noise that they stand in", heads, rows)
+    return table("Differences of words, beside what chance does", heads, rows, (_NOISE,))
 
 
 def _kinds(evidence: Evidence) -> tuple[Table, ...]:
@@ -107,7 +164,9 @@ def _kinds(evidence: Evidence) -> tuple[Table, ...]:
     if rows:
         links = [Cell("", links=((f.id, f.id),)) for f in found]
         rows.append([Cell("from"), *links])
-    return table("WER by kind of sentence, with the words that it is of", heads, rows)
+    notes = (_OTHER_CLIPS,) * (not are_of_the_same_clips(found))
+    caption = "WER of samples by kind of sentence, with the words that it is of"
+    return table(caption, heads, rows, notes)
 
 
 def _kind(found: Found, kind: str) -> Cell:
@@ -126,16 +185,18 @@ def _base(found: Found) -> str:
 
 
 def _rates(evidence: Evidence) -> Chart:
+    results = evidence.all_of("wer")
+    is_one_set = are_of_the_same_clips(results)
     dots = [
         Dot(
-            str(found.value["name"]),
+            marked_name(found) + f" ({known['n']} clips)" * (not is_one_set),
             100 * known["value"],
             _times_100(known.get("ci_low")),
             _times_100(known.get("ci_high")),
             label,
         )
         for name, label in _SHOWN.items()
-        for found in evidence.all_of("wer")
+        for found in results
         if (known := found.value["figures"].get(name)) is not None
     ]
     title = "Word error rate by preset, with its 95 % interval"
@@ -145,7 +206,7 @@ def _rates(evidence: Evidence) -> Chart:
 def _differences(evidence: Evidence) -> Chart:
     dots = [
         Dot(
-            str(found.value["name"]),
+            marked_name(found),
             100 * known["value"],
             _times_100(known.get("ci_low")),
             _times_100(known.get("ci_high")),
@@ -161,6 +222,14 @@ def _differences(evidence: Evidence) -> Chart:
 
 def _times_100(value: float | None) -> float | None:
     return None if value is None else 100 * value
+
+
+def _cosine(value: float) -> str:
+    return f"{value:.3f}"
+
+
+def _change_of_cosine(value: float) -> str:
+    return f"{value:+.3f}"
 
 
 def _span(value: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from speech_assets.load.ladder import NOISE_SHARE
 from speech_assets.report.cells import MISSING, Cell, Table, number
 from speech_assets.report.section import Section, run_of, source_note
 
@@ -25,17 +26,18 @@ def switches_section(evidence: Evidence) -> Section:
     """A table of each ladder: its steps, and what became of them."""
     ladders = evidence.all_of("ladder")
     missing = (
-        "No ladder is in the store. Asset `ladder` climbs one; by hand: "
-        "`python -m speech_assets.work.ladder`.",
+        "No ladder of switches. Asset `ladder` climbs one; by hand: "
+        "`.venv/bin/python -m speech_assets.work.ladder`.",
     ) * (not ladders)
     return Section(
         "switches",
         "Switches",
         paragraphs=(
             (
-                "One setting is changed at a time, each measured as the one before. More streams "
-                "in realtime are adopted, fewer rejected; with as many, TTFA, TTFS and RTF decide, "
-                "each by more than 5 %."
+                "What each setting of a server is worth. One is changed at a time and measured as "
+                "the one before. A setting with which more streams stay in realtime is adopted, "
+                "one with fewer is rejected; with as many, TTFA, TTFS and RTF decide, each by more "
+                f"than {100 * NOISE_SHARE:g} %."
             ),
         ),
         tables=tuple(_table(evidence, found) for found in ladders),
@@ -53,7 +55,7 @@ def _table(evidence: Evidence, found: Found) -> Table:
         (
             Cell(str(step["name"])),
             Cell(_changed(step)),
-            Cell(str(step["outcome"])),
+            Cell(str(step["outcome"]), result=found.id),
             *(_figure(found, index, step, name) for name in _FIGURES),
             Cell(str(step["why"]) if step["switch"] else ""),
             run_of(found),

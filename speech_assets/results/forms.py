@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from speech_assets.ab.plan import texts_sha256
 from speech_assets.errors import ConfigError
@@ -67,6 +67,10 @@ def _started(text: str) -> str:
 
 _Number = Annotated[float, Field(allow_inf_nan=False)]
 _Name = Annotated[str, AfterValidator(_name)]
+_MOST = 2**53  # Of what is counted: as a float it is still exact.
+_Count = Annotated[int, Field(ge=0, le=_MOST)]
+_Words = Annotated[int, Field(ge=1, le=_MOST)]
+_Cosine = Annotated[float, Field(ge=-1.001, le=1.001)]  # Rounding goes a little beyond 1.
 _Side = TypeVar("_Side")
 
 
@@ -77,6 +81,23 @@ class _Figure:
     n: int
     ci_low: _Number | None = None
     ci_high: _Number | None = None
+    sentences: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.ci_low is not None and self.ci_high is not None and self.ci_low > self.ci_high:
+            raise ValueError(f"its interval is reversed, {self.ci_low:g} to {self.ci_high:g}")
+
+
+def _within(figures: dict[str, _Figure]) -> dict[str, _Figure]:
+    """The figures, if none is outside its interval: of a rate and of its resampled ones none is,
+    nor is a median outside the range of what it is of."""
+    for name, figure in figures.items():
+        low, high = figure.ci_low, figure.ci_high
+        if (low is not None and figure.value < low) or (high is not None and figure.value > high):
+            raise ValueError(
+                f"figure {name} is {figure.value:g}, outside its interval, {low} to {high}"
+            )
+    return figures
 
 
 _Figures = Annotated[dict[str, _Figure], Field(min_length=1)]
@@ -119,6 +140,24 @@ def _with(*names: str) -> Callable[[dict[str, _Figure]], dict[str, _Figure]]:
 
 
 @dataclass(frozen=True, slots=True)
+class _DemoDevice(_Device):
+    cores: int
+
+
+@dataclass(frozen=True, slots=True)
+class _DemoStep:
+    step: str
+    seconds: _Number
+
+
+@dataclass(frozen=True, slots=True)
+class _Demo:
+    device: _DemoDevice
+    rows: Annotated[list[_DemoStep], Field(min_length=1)]
+    figures: Annotated[_Figures, AfterValidator(_with("total_s"))]
+
+
+@dataclass(frozen=True, slots=True)
 class _TokenizeConfig:
     codec: str
 
@@ -138,6 +177,43 @@ class _Tokenize:
 
 
 @dataclass(frozen=True, slots=True)
+class _AblationConfig:
+    codec: str
+    trained: bool
+    audio_minutes: _Number
+
+
+@dataclass(frozen=True, slots=True)
+class _AblationRow:
+    way: str
+    error: str = ""
+    encoder_hours_per_min: _Number | None = None
+    loop_hours_per_min: _Number | None = None
+    device_busy_share: _Number | None = None
+    loop_device_busy_share: _Number | None = None
+    peak_memory_gib: _Number | None = None
+    codes_compared: _Count | None = None
+    agreement: _Number | None = None
+    codes_changed_level_0: _Count | None = None
+    codes_changed_level_1: _Count | None = None
+    codes_changed_level_2: _Count | None = None
+    read_capacity_hours_per_min: _Number | None = None
+    encode_capacity_hours_per_min: _Number | None = None
+    finish_capacity_hours_per_min: _Number | None = None
+
+    def __post_init__(self) -> None:
+        if not self.error and (self.encoder_hours_per_min is None or self.agreement is None):
+            raise ValueError(f"way {self.way!r} has neither a speed and an agreement nor an error")
+
+
+@dataclass(frozen=True, slots=True)
+class _Ablation:
+    config: _AblationConfig
+    rows: Annotated[list[_AblationRow], Field(min_length=1)]
+    figures: _Figures
+
+
+@dataclass(frozen=True, slots=True)
 class _Engine:
     dtype: str = ""
 
@@ -151,6 +227,91 @@ class _ServerConfig:
 class _Server:
     config: _ServerConfig
     figures: Annotated[_Figures, AfterValidator(_with("rtf_p50"))]
+
+
+@dataclass(frozen=True, slots=True)
+class _SoakConfig:
+    streams: _Count
+    held_streams: _Count
+    slow_readers: _Count
+    cancel_share: _Number
+    errors: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _SoakRow:
+    at_s: _Number
+    rss_mib: _Number
+
+
+@dataclass(frozen=True, slots=True)
+class _Soak:
+    config: _SoakConfig
+    rows: Annotated[list[_SoakRow], Field(min_length=1)]
+    figures: Annotated[
+        _Figures,
+        AfterValidator(
+            _with(*("minutes", "rss_growth_mib", "rss_mib_max", "requests", "errors", "cancels"))
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _BackfillConfig:
+    partitions: _Count
+    shards_per_run: _Count
+    storage: str
+
+
+@dataclass(frozen=True, slots=True)
+class _BackfillRow:
+    status: str
+    waited_s: _Number
+    run_s: _Number
+
+
+@dataclass(frozen=True, slots=True)
+class _Backfill:
+    config: _BackfillConfig
+    rows: Annotated[list[_BackfillRow], Field(min_length=1)]
+    figures: Annotated[
+        _Figures,
+        AfterValidator(
+            _with(
+                *("partitions", "runs", "failed_runs", "wall_s", "s_per_partition"),
+                *("work_s_per_partition", "lock_errors", "storage_mib"),
+            )
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _CurveRow:
+    varied: Literal["clip_s", "batch_samples", "cores"]
+    hours_per_min: _Number
+    clip_s: _Number | None = None
+    batch_samples: _Count | None = None
+    cores: _Count | None = None
+
+    def __post_init__(self) -> None:
+        if getattr(self, self.varied) is None:
+            raise ValueError(f"it says that {self.varied} is varied, and has none")
+
+
+@dataclass(frozen=True, slots=True)
+class _CurveConfig:
+    codec: str
+    trained: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    config: _CurveConfig
+    rows: Annotated[list[_CurveRow], Field(min_length=1)]
+    figures: Annotated[
+        _Figures,
+        AfterValidator(_with("encoder_hours_per_min_most", "speech_hours_per_min_all_cores")),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +343,7 @@ class _LoadTestConfig:
 class _LoadTest:
     config: _LoadTestConfig
     rows: Annotated[list[_Level], Field(min_length=1)]
-    figures: _Figures
+    figures: Annotated[_Figures, AfterValidator(_within)]
 
     def __post_init__(self) -> None:
         for load in {row.load for row in self.rows}:
@@ -304,6 +465,27 @@ class _CodecForm:
 
 
 @dataclass(frozen=True, slots=True)
+class _CodecSpeedConfig:
+    trained: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _CodecSpeedRow:
+    way: str
+    frames: int
+    rows: int
+    us_per_frame_p50: _Number
+    error_db: _Number
+
+
+@dataclass(frozen=True, slots=True)
+class _CodecSpeed:
+    config: _CodecSpeedConfig
+    rows: Annotated[list[_CodecSpeedRow], Field(min_length=1)]
+    figures: _Figures
+
+
+@dataclass(frozen=True, slots=True)
 class _WerConfig:
     base: _Name
     asr: _Name
@@ -311,16 +493,34 @@ class _WerConfig:
 
 @dataclass(frozen=True, slots=True)
 class _WerClip:
-    sentence_id: int
+    """A row as `ClipScore` has it; whole, since that is made of it again."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    sentence_id: _Count
     kind: str
-    seed: int
+    seed: _Count
     text: str
     transcript: str
-    words: Annotated[int, Field(ge=1)]
-    word_errors: int
-    loose_words: Annotated[int, Field(ge=1)]
-    loose_word_errors: int
+    words: _Words
+    word_errors: _Count
+    format_insensitive_words: _Words
+    format_insensitive_word_errors: _Count
+    characters: _Words
+    character_errors: _Count
+    seconds: _Number
+    finish_reason: str
     spoke: bool
+    leading_silence_s: _Number | None
+    flags: list[str]
+    dnsmos_overall: _Number | None = None
+    dnsmos_signal: _Number | None = None
+    dnsmos_noise: _Number | None = None
+    # Of results from before voices were compared there is neither.
+    speaker_similarity: _Cosine | None = None
+    speaker_left_out: str = ""
+    error: str = ""
+    sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +530,12 @@ class _Wer:
     figures: Annotated[
         _Figures,
         AfterValidator(_with("wer", "wer_format_insensitive", "cer", "clips", "clips_not_spoken")),
+        AfterValidator(_within),
     ]
+
+    def __post_init__(self) -> None:
+        if any(row.speaker_similarity is not None for row in self.rows):
+            _with("speaker_similarity")(self.figures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,10 +570,11 @@ class _AbConfig:
 
 @dataclass(frozen=True, slots=True)
 class _AbSide:
-    spoke: bool
+    has_audio: bool
     samples: int
     wall_ms: _Number
     flags: list[str]
+    speaker_similarity: _Cosine | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,7 +596,7 @@ class _Ab:
             _with(
                 *("clips", "sentences", "same_samples_share", "same_frames_share"),
                 *("same_bytes_share", "clips_of_other_length"),
-                *("clips_not_spoken_a", "clips_not_spoken_b"),
+                *("clips_without_audio_a", "clips_without_audio_b"),
                 *("flagged_clips_a", "flagged_clips_b"),
             )
         ),
@@ -408,13 +614,19 @@ class _Ab:
 
 _RESULT = TypeAdapter(_Result)
 KINDS: Mapping[str, TypeAdapter[Any]] = {
+    "demo": TypeAdapter(_Demo),
     "tokenize": TypeAdapter(_Tokenize),
+    "tokenize_ablation": TypeAdapter(_Ablation),
+    "tokenize_curve": TypeAdapter(_Curve),
     "server": TypeAdapter(_Server),
+    "soak": TypeAdapter(_Soak),
+    "backfill": TypeAdapter(_Backfill),
     "load_tests": TypeAdapter(_LoadTest),
     "ladder": TypeAdapter(_Ladder),
     "decode_speed": TypeAdapter(_DecodeSpeed),
     "fidelity": TypeAdapter(_Fidelity),
     "codec_checkpoint": TypeAdapter(_CodecForm),
+    "codec_speed": TypeAdapter(_CodecSpeed),
     "wer": TypeAdapter(_Wer),
     "ab": TypeAdapter(_Ab),
     "voice_codec": TypeAdapter(_Codec),

@@ -13,6 +13,12 @@ EMBEDDED = (
     "nothing about Orpheus 3B."
 )
 """Below every table that has such presets."""
+INVALID_MARK = "†"
+INVALID = (
+    f"{INVALID_MARK} Of a measurement that is invalid by its own rules: it proves nothing, and "
+    "nothing is decided by it."
+)
+"""Below every table that has figures so marked."""
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

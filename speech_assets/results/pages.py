@@ -12,12 +12,20 @@ from typing import TYPE_CHECKING
 from server.presets import load_presets
 from speech_assets.ab.tables import ab_table
 from speech_assets.codec_forms.tables import codec_forms_table
+from speech_assets.demo_time import demo_table
 from speech_assets.errors import ConfigError
 from speech_assets.load.tables import ladder_table, load_tests_table
 from speech_assets.quality.tables import wer_table
 from speech_assets.quantize.speed_tables import kernel_table, precision_table
 from speech_assets.results import published
-from speech_assets.results.tables import server_table, tokenize_table
+from speech_assets.results.tables import (
+    ablation_table,
+    backfill_table,
+    codec_speed_table,
+    server_table,
+    soak_table,
+    tokenize_table,
+)
 from speech_assets.scaling.page import SCALING_TABLES
 from speech_assets.voice.tables import codec_table, speech_table
 
@@ -33,7 +41,10 @@ _OPENING, _CLOSING = re.compile(r"<!--\s*results\b"), re.compile(r"<!--\s*/resul
 
 TABLES: dict[str, Callable[[], str]] = {
     "tokenize": lambda: tokenize_table(published.of_kind("tokenize")),
+    "tokenize-ablation": lambda: ablation_table(published.of_kind("tokenize_ablation")),
     "server": lambda: server_table(published.of_kind("server")),
+    "soak": lambda: soak_table(published.of_kind("soak")),
+    "backfill": lambda: backfill_table(published.of_kind("backfill")),
     "load-tests": lambda: load_tests_table(published.of_kind("load_tests")),
     "ladder": lambda: ladder_table(published.of_kind("ladder")),
     "precision": lambda: precision_table(
@@ -44,6 +55,8 @@ TABLES: dict[str, Callable[[], str]] = {
     ),
     "kernel-shares": lambda: kernel_table(published.of_kind("decode_speed")),
     "codec-forms": lambda: codec_forms_table(published.of_kind("codec_checkpoint")),
+    "demo": lambda: demo_table(published.of_kind("demo")),
+    "codec-speed": lambda: codec_speed_table(published.of_kind("codec_speed")),
     "wer": lambda: wer_table(published.of_kind("wer")),
     "ab": lambda: ab_table(published.of_kind("ab")),
     "voice-codec": lambda: codec_table(published.of_kind("voice_codec")),

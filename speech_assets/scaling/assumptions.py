@@ -71,6 +71,7 @@ class Values:
     example_hours: Value
     padding_frames: _Share
     tokenize_devices: _Whole
+    tokenize_days: Value
     mfu: _Share
     sequence_tokens: _Whole
     sequences: _Whole

@@ -12,9 +12,13 @@ from speech_assets.scaling.fleet import capacities, capacities_of_others
 from speech_assets.scaling.serving_tables import (
     breakeven_table,
     cost_table,
-    dataset_table,
     others_streams_table,
     streams_table,
+)
+from speech_assets.scaling.tokenize_tables import (
+    curve_table,
+    dataset_table,
+    tokenize_fleet_table,
     tokenize_hours_table,
 )
 from speech_assets.scaling.training_tables import (
@@ -48,6 +52,10 @@ SCALING_TABLES: dict[str, Callable[[], str]] = {
     "scaling-tokenize": lambda: tokenize_hours_table(
         published.of_kind("tokenize"), load_assumptions()
     ),
+    "scaling-tokenize-fleet": lambda: tokenize_fleet_table(
+        published.of_kind("tokenize"), load_assumptions()
+    ),
+    "scaling-tokenize-curve": lambda: curve_table(published.of_kind("tokenize_curve")),
     "scaling-training": lambda: training_table(load_assumptions()),
     "scaling-memory": lambda: memory_table(load_assumptions()),
     "scaling-traffic": lambda: traffic_table(load_assumptions()),

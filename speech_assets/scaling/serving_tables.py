@@ -1,8 +1,8 @@
-"""Tables of devices for streams, of what streams cost, and of tokenizing a corpus."""
+"""Tables of devices for streams, and of what streams cost."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from speech_assets.results.markdown import table
 from speech_assets.scaling.cost import (
@@ -10,15 +10,13 @@ from speech_assets.scaling.cost import (
     breakeven_utilisation,
     cost_per_stream_hour,
 )
-from speech_assets.scaling.dataset import dataset_size, device_hours
 from speech_assets.scaling.fleet import devices_for, says_nothing_of_orpheus
-from speech_assets.scaling.numbers import NONE, NOT_POSSIBLE, count, rounded, tb
+from speech_assets.scaling.numbers import NONE, NOT_POSSIBLE, count, rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from speech_assets.scaling.assumptions import Assumptions
-    from speech_assets.scaling.dataset import DatasetSize
     from speech_assets.scaling.fleet import Capacity
 
 EMBEDDED_NOTE = (
@@ -126,84 +124,6 @@ def breakeven_table(found: Sequence[Capacity], assumptions: Assumptions) -> str:
             )
         )
     return "\n\n".join([table(heads, rows), *embedded_notes(found)])
-
-
-def corpus_size(assumptions: Assumptions) -> DatasetSize:
-    """The corpus of the assumptions in clips, tokens and shards."""
-    values = assumptions.values
-    mean_clip_s = values.example_hours.value * 3_600 / values.example_clips.value
-    return dataset_size(values.corpus_hours.value, mean_clip_s, values.padding_frames.value)
-
-
-def dataset_table(assumptions: Assumptions) -> str:
-    """The corpus in numbers, each with its formula: arithmetic on assumptions."""
-    size = corpus_size(assumptions)
-    values = assumptions.values
-    rows = [
-        ("audio, h", rounded(size.hours), "input"),
-        (
-            "mean clip, s",
-            f"{values.example_hours.value * 3_600 / values.example_clips.value:.2f}",
-            "3,600 x example_hours / example_clips",
-        ),
-        ("clips", f"{size.clips:.4g}", "3,600 x hours / mean clip"),
-        (
-            "tokens",
-            f"{size.tokens:.4g}",
-            "hours x 3,600 x 24,000 / 2,048 x 7 + clips x padding_frames x 7",
-        ),
-        ("tokens of an hour", count(round(size.tokens / size.hours)), "tokens / hours"),
-        ("shards", count(size.shards), "clips / 1,000, rounded up"),
-        ("codes in `tokens`, TB", tb(size.code_bytes), "2 bytes a token, before compression"),
-        (
-            "codes at 12 bits, TB",
-            tb(size.least_code_bytes),
-            "1.5 bytes a token: what compression can reach where all codes are equally likely",
-        ),
-        ("PCM in `speech`, TB", tb(size.pcm_bytes), "24,000 x 2 bytes a second, not compressed"),
-    ]
-    return table(("corpus (arithmetic)", "value", "formula"), rows)
-
-
-def tokenize_hours_table(results: Sequence[Mapping[str, Any]], assumptions: Assumptions) -> str:
-    """Device-hours for the corpus at each published rate, ours and others'."""
-    hours = assumptions.values.corpus_hours.value
-    devices = assumptions.values.tokenize_devices.value
-    heads = (
-        "device", "codec", "backfill, h/min (measured)", "device-hours (prediction)",
-        f"days on {devices:g} devices", "bare encoder, h/min (measured)",
-        "device-hours (prediction)", "date",
-    )  # fmt: skip
-    rows: list[Sequence[str]] = []
-    for result in results:
-        rate = float(result["figures"]["hours_per_min"]["value"])
-        encoder = float(result["figures"]["encoder_hours_per_min"]["value"])
-        cells = (
-            result["device"]["name"] + " (reduced)" * bool(result["reduced"]),
-            result["config"]["codec"],
-            rounded(rate),
-            rounded(device_hours(hours, rate)),
-            rounded(device_hours(hours, rate) / devices / 24),
-            rounded(encoder),
-            rounded(device_hours(hours, encoder)),
-            result["started_at"][:10],
-        )
-        rows.append(cells)
-    for other in assumptions.tokenize_by_others:
-        spent = device_hours(hours, other.hours_per_min)
-        rows.append(
-            (
-                other.device,
-                f"published by others, {other.who} ({other.source})",
-                rounded(other.hours_per_min),
-                rounded(spent),
-                rounded(spent / devices / 24),
-                NONE,
-                NONE,
-                other.date,
-            )
-        )
-    return table(heads, rows)
 
 
 def notes(found: Sequence[Capacity]) -> list[str]:

@@ -10,7 +10,7 @@ from speech_assets.scaling.bandwidth import held_against_others, most_tokens_per
 from speech_assets.scaling.layouts import LAYOUTS, Layout
 from speech_assets.scaling.memory import fit, llama_layer_bytes, memory_per_gpu
 from speech_assets.scaling.numbers import count, gb, rounded
-from speech_assets.scaling.serving_tables import corpus_size
+from speech_assets.scaling.tokenize_tables import corpus_size
 from speech_assets.scaling.traffic import traffic_per_step
 from speech_assets.scaling.training import (
     attention_flops,

@@ -1,25 +1,24 @@
 """DNSMOS: Microsoft's estimate of how people would rate noise and distortion of speech, 1 to 5.
 
 The networks are those of the package ``speechmos`` (MIT); what that needs librosa for, one mel
-spectrogram, is written out here, so that an installation is spared scipy and what comes with it.
-It judges noise, not whether speech is natural.
+spectrogram, is of `speech_assets.mel`. It judges noise, not whether speech is natural.
 """
 
 from __future__ import annotations
 
 import importlib.util
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from speech_assets.mel import SAMPLE_RATE_HZ, mel_power
+
 if TYPE_CHECKING:
     import onnxruntime
 
-SAMPLE_RATE_HZ = 16_000
 WINDOW_S = 9.01
 _WINDOW_SAMPLES = round(WINDOW_S * SAMPLE_RATE_HZ)
 # Raw outputs to the scale of listeners, highest power first, as published with the networks.
@@ -86,28 +85,9 @@ def mel_spectrogram(audio: NDArray[np.float32]) -> NDArray[np.float32]:
 
     Equal to librosa's `melspectrogram` and `power_to_db` with their defaults.
     """
-    padded = np.pad(audio.astype(np.float64), _FFT // 2)
-    steps = np.lib.stride_tricks.sliding_window_view(padded, _FFT)[::_FFT_HOP]
-    taper = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(_FFT) / _FFT)
-    power = np.square(np.abs(np.fft.rfft(steps * taper)))
-    mel = np.maximum(power @ _filters().T, 1e-10)
+    mel = np.maximum(mel_power(audio, _FFT, _FFT_HOP, _BANDS), 1e-10)
     decibels = 10 * np.log10(mel / max(float(mel.max()), 1e-10))
     return ((np.maximum(decibels, decibels.max() - 80) + 40) / 40).astype(np.float32)
-
-
-@cache
-def _filters() -> NDArray[np.float64]:
-    """Triangles of unit area, (120, 161), on Slaney's mel scale: logarithmic from 1 kHz on."""
-    top = 15 + np.log(SAMPLE_RATE_HZ / 2 / 1000) / _LOG_STEP
-    mels = np.linspace(0, top, _BANDS + 2)
-    edges = np.where(mels < 15, mels * 200 / 3, 1000 * np.exp(_LOG_STEP * (mels - 15)))
-    bins = np.fft.rfftfreq(_FFT, 1 / SAMPLE_RATE_HZ)
-    rise = (bins - edges[:-2, None]) / np.diff(edges)[:-1, None]
-    fall = (edges[2:, None] - bins) / np.diff(edges)[1:, None]
-    return np.maximum(0, np.minimum(rise, fall)) * (2 / (edges[2:] - edges[:-2]))[:, None]
-
-
-_LOG_STEP = np.log(6.4) / 27  # Of one mel above 1 kHz, on Slaney's scale.
 
 
 def _session(path: Path) -> onnxruntime.InferenceSession:

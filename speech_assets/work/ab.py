@@ -9,9 +9,12 @@ there, and only then compared: where one arm's are missing there is no result. T
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import re
 import shlex
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +22,7 @@ import numpy as np
 
 from resources.store import Store
 from server.presets import load_preset
+from speech_assets.ab.advice import advice
 from speech_assets.ab.arm import LETTERS, Arm, Letter, codec_change, comparison_name, parse_arm
 from speech_assets.ab.figures import ab_figures
 from speech_assets.ab.measure import ORDERS, Measurement
@@ -27,13 +31,17 @@ from speech_assets.ab.plan import Ask, Order, asks, texts_sha256
 from speech_assets.ab.raw import RawArm, pcm_of, read_pair, run_folder, write_raw
 from speech_assets.ab.tables import comparison_table
 from speech_assets.ab.verdict import opening, verdicts
+from speech_assets.ab.voices import add_voices
+from speech_assets.asr.errors import AsrWeightsError
 from speech_assets.errors import ConfigError
 from speech_assets.load.levels import parse_seeds
 from speech_assets.profiles import DEFAULT_STORE, load_profile
+from speech_assets.quality.same_speaker import yardstick
 from speech_assets.quality.samples import at_judges_rate
 from speech_assets.quality.sentences import QUALITY_SENTENCES
-from speech_assets.results.provenance import device_of, place_of, utc_now
+from speech_assets.results.provenance import device_of, measurement_began, place_of
 from speech_assets.results.result import Result, slug
+from speech_assets.speaker.weights import weights_file
 from speech_assets.work import worker
 from speech_assets.work.device_lock import hold_engine_device
 
@@ -48,6 +56,11 @@ FULL_SENTENCES, FULL_SEEDS = len(QUALITY_SENTENCES), 2
 
 def main() -> None:
     """Entry point of `speech-ab` and of `python -m speech_assets.work.ab`."""
+    worker.run(_work, parser())
+
+
+def parser() -> argparse.ArgumentParser:
+    """Arguments of the command."""
     parser = worker.argument_parser("ab", __doc__ or "")
     add = parser.add_argument
     add("--a", default="embedded-bf16", help="arm A: PRESET[,setting=value...]")
@@ -61,9 +74,10 @@ def main() -> None:
     add("--warmup", type=int, default=2, help="clips that each server speaks first, not measured")
     add("--no-transcripts", action="store_true", help="let no Whisper listen")
     add("--asr", default="", help="which Whisper; empty is the profile's")
+    add("--no-speaker", action="store_true", help="compare no voices")
     add("--store", default=os.environ.get("SPEECH_STORE") or DEFAULT_STORE)
     add("--out", type=Path, help="a folder for copies: result, table, raw rows, WAVs")
-    worker.run(_work, parser)
+    return parser
 
 
 def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
@@ -81,7 +95,12 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     asked = asks(QUALITY_SENTENCES[: arguments.sentences], seeds)
     if arguments.out is not None:
         _check_out(arguments.out)
-    started_at, name = utc_now(), comparison_name(a, b)
+    if not arguments.no_speaker:
+        weights_file()  # Before an hour of measuring, not after it.
+    if asr:
+        reporter.notice(f"Whisper's weights are looked at: {asr}")
+        check_asr(asr)
+    started_at, name = measurement_began(), comparison_name(a, b)
     reporter.start(2 * len(asked), "clips")
     try:
         with (
@@ -94,6 +113,9 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
             raw_a, raw_b, order = measurement.run()
             config = _config(store, folder, raw_a, raw_b, asked, order)
             rows, heard_by = compared(store, config, asr, reporter)
+            if not arguments.no_speaker:
+                rows, of_voices = with_voices(store, config, rows)
+                config |= of_voices
             result = Result(
                 kind=KIND,
                 name=name,
@@ -116,7 +138,35 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     reporter.notice(opening(value))
     for verdict in verdicts(value):
         reporter.notice(verdict.sentence)
+    for sentence in advice(value):
+        reporter.notice(sentence)
     reporter.result(KIND, key=result.key, folder=folder, clips=len(rows), status=result.status)
+
+
+def check_asr(asr: str) -> None:
+    """Nothing, if there is such a Whisper, whole; one that is to be downloaded is here then.
+
+    It is loaded by a process of its own, whose memory is free again when servers are measured.
+
+    Raises:
+        ConfigError, AsrWeightsError, AsrDownloadError: as `load_transcriber`.
+        AsrWeightsError: loading it killed the process.
+    """
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, context, worker.die_with_parent) as pool:
+        try:
+            pool.submit(_load_asr, asr).result()
+        except BrokenProcessPool as error:
+            raise AsrWeightsError(
+                f"asr {asr!r}: loading it killed its process ({error}); give a smaller one by "
+                "--asr, or leave it out by --no-transcripts"
+            ) from error
+
+
+def _load_asr(asr: str) -> None:
+    from speech_assets.asr.weights import load_weights
+
+    load_weights(asr, "cpu")
 
 
 def compared(
@@ -153,14 +203,37 @@ def compared(
             "transcript": found.transcript,
             "words": found.words,
             "word_errors": found.word_errors,
-            "loose_words": found.loose_words,
-            "loose_word_errors": found.loose_word_errors,
+            "format_insensitive_words": found.format_insensitive_words,
+            "format_insensitive_word_errors": found.format_insensitive_word_errors,
         }
 
     for number, (row, (_, _, a_pcm, b_pcm)) in enumerate(zip(rows, audio, strict=True)):
         pcm: dict[Letter, NDArray[np.int16]] = {"a": a_pcm, "b": b_pcm}
         rows[number] = add_transcripts(row, {k: judged(row["text"], pcm[k]) for k in LETTERS})
     return rows, transcriber.name
+
+
+def with_voices(
+    store: Store, config: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The rows with how alike voices are, and what the result says of who told: encoder, yardstick.
+
+    Raises:
+        VoidError: an arm's raw rows or WAVs are missing, or not those of `config`.
+    """
+    # Here, as Whisper above: torch.
+    from speech_assets.speaker.encoder import SpeakerEncoder
+
+    speaker = SpeakerEncoder()
+    a, b = (
+        {
+            (row.sentence_id, row.text, row.seed): speaker(at_judges_rate(pcm_of(store, row)))
+            for row in arm.rows
+        }
+        for arm in read_pair(store, config)
+    )
+    said = {"speaker": speaker.name, "speaker_yardstick": yardstick(a)}
+    return add_voices(rows, a, b), said
 
 
 def same_configuration(a: RawArm, b: RawArm) -> bool:
@@ -228,10 +301,11 @@ def _shown(arm: RawArm) -> dict[str, Any]:
 
 def _command(arguments: argparse.Namespace, a: Arm, b: Arm) -> str:
     words: Sequence[str] = [
-        *("speech-ab", "--a", a.label, "--b", b.label),
+        *("python", "-m", "speech_assets.work.ab", "--a", a.label, "--b", b.label),
         *("--sentences", str(arguments.sentences), "--seeds", arguments.seeds),
         *("--order", arguments.order, "--warmup", str(arguments.warmup)),
         *(["--no-transcripts"] if arguments.no_transcripts else []),
+        *(["--no-speaker"] if arguments.no_speaker else []),
         *(["--asr", place_of(arguments.asr)] if arguments.asr else []),
     ]
     return shlex.join(words)

@@ -27,7 +27,7 @@ from server.frames import SAMPLE_RATE_HZ
 from speech_assets.bench.figures import LEAST_FOR
 from speech_assets.bench.percentile import nearest_rank
 from speech_assets.errors import SpeechAssetsError
-from speech_assets.results.provenance import device_of, utc_now
+from speech_assets.results.provenance import device_of, measurement_began
 from speech_assets.results.result import Figure, Result
 from speech_assets.sentences import SENTENCES
 from speech_assets.work import worker
@@ -74,13 +74,21 @@ def main() -> None:
     parser.add_argument(
         "--streams", type=worker.at_least(1), default=16, help="at once, for the event loop's lag"
     )
+    parser.add_argument(
+        "--api-processes",
+        type=worker.at_least(0),
+        default=0,
+        help="apart from the server's engine; the result is named PRESET-apiN then",
+    )
     worker.run(_work, parser)
 
 
 def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
-    started_at = utc_now()
+    started_at = measurement_began()
     began_s = time.monotonic()
-    with SpeechServer.running(arguments.preset, info_is_shown=False) as server:
+    apart = arguments.api_processes
+    options = ("--api-processes", str(apart)) if apart else ()
+    with SpeechServer.running(arguments.preset, arguments=options, info_is_shown=False) as server:
         ready_s = time.monotonic() - began_s
         config = server.config()
         reporter.log(f"ready after {ready_s:.1f} s")
@@ -102,12 +110,14 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     lag_ms, looks = _p99_upper_bound_ms(before, after)
     result = Result(
         kind="server",
-        name=server.preset,
+        # Of its own: another form of the server has another history.
+        name=f"{server.preset}-api{apart}" if apart else server.preset,
         started_at=started_at,
         device=device_of(config["engine"]["device"]),
         command=(
             f"python -m speech_assets.work.bench_server --preset {server.preset} "
             f"--rounds {arguments.rounds} --streams {arguments.streams}"
+            + (f" --api-processes {apart}" if apart else "")
         ),
         config={
             "preset": server.preset,
@@ -116,6 +126,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
             "engine": config["engine"],
             "rounds": arguments.rounds,
             "streams": arguments.streams,
+            **({"api_processes": apart} if apart else {}),
         },
         seeds=list(range(1, arguments.rounds + 1)),
         rows=[_row(spoken, "single") for spoken in single]

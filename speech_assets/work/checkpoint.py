@@ -22,11 +22,12 @@ from server.checks import RECORD_FILE, Check, Served, read_checks, weights_sha25
 from server.engine import find_device
 from server.errors import WeightsError
 from server.files import write_json
+from server.noted_hashes import note_hashes
 from server.presets import Preset, load_preset, recipe_of, served_as, weights_owner
 from server.weights import MODEL_FILES, local_folder, not_pinned
-from speech_assets.errors import ConfigError
 from speech_assets.profiles import DEFAULT_STORE
 from speech_assets.quantize import engine_check, schemes
+from speech_assets.quantize.base_model import check_unquantized
 from speech_assets.quantize.calibration import (
     CALIBRATION_KEY,
     HELD_OUT_KEY,
@@ -42,6 +43,7 @@ from speech_assets.quantize.checkpoint import (
     record_of,
 )
 from speech_assets.quantize.environment import ensure_environment, lock_of
+from speech_assets.quantize.quantizer import QuantizeError
 from speech_assets.quantize.shapes import shape_of
 from speech_assets.results.provenance import installed_software
 from speech_assets.spread import spread
@@ -103,11 +105,19 @@ def _make_and_check(arguments: argparse.Namespace, reporter: worker.Reporter) ->
         of_owner, _ = _made(_plan_of_owner(plan), store, None, again=False, reporter=reporter)
     record, was_there = _made(plan, store, of_owner, again=arguments.again, reporter=reporter)
     given = local_folder(plan.preset.model_location(arguments.store), MODEL_FILES)
-    served = served_as(plan.preset, record["weights_sha256"])
+    served = served_as(plan.preset, record["weights_sha256"], plan.device)
     check = None if arguments.again or not was_there else _passed(checks_path, served)
     if check is None:
         check = check_engine(plan, store, open_checkpoint(given), reporter.notice)
-        write_check(checks_path, served, engine_check.CHECK, check)
+        try:
+            write_check(checks_path, served, engine_check.CHECK, check)
+        except OSError as error:  # Also a lock that nobody gives back.
+            raise QuantizeError(
+                f"{checks_path}: the check cannot be written: {error.strerror or error}; make room "
+                "or rights there and run again"
+            ) from error
+    if plan.preset.stored_as is not None:
+        note_hashes(given)
     reporter.notice(f"{plan.preset.name}: engine: {check.detail}")
     reporter.result(
         KIND,
@@ -148,11 +158,7 @@ def plan_checkpoint(name: str) -> Plan:
     device = find_device(preset.device)
     given = local_folder(location, MODEL_FILES)
     base = open_checkpoint(given)
-    if base.quantization is not None:
-        raise ConfigError(
-            f"{given}: the base model of preset {owner.name} is quantized already "
-            f"({base.quantization}); give its unquantized one"
-        )
+    check_unquantized(base, given, owner.name)
     schemes.check_fits(recipe, shape_of(base.folder), what=f"preset {owner.name}")
     return Plan(
         preset=preset,
@@ -266,6 +272,10 @@ def _made(
     found = None if again else made_already(source, record_path, weights, sha256)
     if found is not None:
         reporter.log(f"{target}: the checkpoint is there")
+        known = {key: source.as_json()[key] for key in ("preset", "recipe", "parent")}
+        if known != {key: found[key] for key in known}:  # The same weights, by other words.
+            found = {**found, **known}
+            _write_record(record_path, found)
         return found, True
     if of_owner is not None or not is_quantized:
         software = installed_software()
@@ -273,7 +283,7 @@ def _made(
         if of_owner is not None:
             versions = of_owner["versions"]
         record = record_of(source, open_checkpoint(weights), sha256, versions)
-        write_json(record_path, record)
+        _write_record(record_path, record)
         return record, False
     rows = read_generations(store, CALIBRATION_KEY) if calibration else []
     environment = ensure_environment(reporter.notice)
@@ -281,6 +291,15 @@ def _made(
         source, target, rows, environment, device=plan.device, say=reporter.notice
     )
     return record, False
+
+
+def _write_record(path: Path, record: dict[str, Any]) -> None:
+    try:
+        write_json(path, record)
+    except OSError as error:
+        raise QuantizeError(
+            f"{path}: {error.strerror or error}; make room or rights there and run again"
+        ) from error
 
 
 if __name__ == "__main__":

@@ -21,10 +21,10 @@ from server.codec import use_exact_float32, use_threads
 from server.codec_decoder import DTYPES, Dtype
 from server.codec_form import FORMS, parse_form
 from server.weights import CODEC_FILES, local_folder, parse_location
-from speech_assets.codec_forms.figures import KIND, codec_figures
+from speech_assets.codec_forms.figures import FULL_CALLS, FULL_CLIPS, KIND, codec_figures
 from speech_assets.errors import ConfigError
 from speech_assets.profiles import DEFAULT_STORE, load_profile
-from speech_assets.results.provenance import place_of, utc_now
+from speech_assets.results.provenance import measurement_began, place_of
 from speech_assets.results.result import Figure, Result
 from speech_assets.work import worker
 from speech_assets.work.codec_folder import form_folder, make_form
@@ -47,10 +47,6 @@ if TYPE_CHECKING:
     from server.codec import Codec
     from speech_assets.codec_forms.comparison import ClipComparison
 
-CLIPS = 24
-CALLS = 60
-"""Enough for a p95 of the decode time."""
-
 
 def main() -> None:
     """Entry point of `python -m speech_assets.work.codec_checkpoint`."""
@@ -62,14 +58,14 @@ def main() -> None:
     add("--device", choices=("auto", "cpu", "cuda"), default="auto")
     add("--dtype", default="auto", help="what the form decodes in; auto: as presets do, float32 on "
         "a CPU, bfloat16 on a GPU")  # fmt: skip
-    add("--clips", type=int, default=CLIPS, help="real clips that are compared")
-    add("--calls", type=int, default=CALLS, help="timed calls of the decoder")
+    add("--clips", type=int, default=FULL_CLIPS, help="real clips that are compared")
+    add("--calls", type=int, default=FULL_CALLS, help="timed calls of the decoder")
     add("--allow-untrained", action="store_true", help="take random weights, to measure speed by")
     worker.run(_work, parser)
 
 
 def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
-    started_at = utc_now()
+    started_at = measurement_began()
     form = parse_form(arguments.form)
     for name in ("clips", "calls"):
         if getattr(arguments, name) < 1:
@@ -97,7 +93,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
         started_at=started_at,
         device=device_row(device),
         command=_command(arguments),
-        reduced=arguments.clips < CLIPS or arguments.calls < CALLS,
+        reduced=arguments.clips < FULL_CLIPS or arguments.calls < FULL_CALLS,
         config={
             "form": form,
             # By hashes: a result may be published, and where codecs lie is this machine's affair.
@@ -193,7 +189,7 @@ def choose_dtype(text: str, device: str) -> Dtype:
 def _command(arguments: argparse.Namespace) -> str:
     words = ["python", "-m", "speech_assets.work.codec_checkpoint", "--form", arguments.form]
     words += ["--codec", place_of(arguments.codec)] if arguments.codec else []
-    for name, usual in (("dtype", "auto"), ("clips", CLIPS), ("calls", CALLS)):
+    for name, usual in (("dtype", "auto"), ("clips", FULL_CLIPS), ("calls", FULL_CALLS)):
         if getattr(arguments, name) != usual:
             words += [f"--{name}", str(getattr(arguments, name))]
     words += ["--allow-untrained"] * arguments.allow_untrained

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 from resources.errors import ResourceError
 from resources.store import Store
 from server.errors import ServerError
-from server.files import write_json
 from server.presets import load_preset, load_presets
 from speech_assets.doctor import nvidia_gpus
-from speech_assets.errors import SpeechAssetsError
+from speech_assets.errors import ConfigError, SpeechAssetsError
 from speech_assets.profiles import DEFAULT_STORE
 from speech_assets.quantize.shapes import named_shape
 from speech_assets.quantize.speed import KIND
@@ -36,7 +35,7 @@ from speech_assets.work.decode_measurement import (
 from speech_assets.work.device_lock import hold_engine_device
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 ALL = "all"
 SUMMARY = "summary.json"
@@ -57,7 +56,9 @@ def main() -> None:
     add("--starts", type=number, default=1, help="processes that time their start; one decodes")
     add("--random-weights", default="", metavar="SHAPE", help="orpheus-3b: no weights are needed")
     add("--profile", action="store_true", help="also say where the time of a step goes")
-    add("--limit-s", type=float, default=LIMIT_S, help="end a process that takes longer")
+    add(
+        "--limit-s", type=worker.above_zero, default=LIMIT_S, help="end a process that takes longer"
+    )
     add("--out", type=Path, help="folder for results as files; the store gets none")
     add("--allow-invalid", action="store_true", help="a measurement that does not count is kept "
         "as such, and no failure")  # fmt: skip
@@ -79,13 +80,16 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     if options.shape:
         named_shape(options.shape)
     names = preset_names(arguments.preset)
+    check_streams(names, options.streams)
+    if arguments.out is not None:
+        _check_out(arguments.out)
     outcomes: list[dict[str, Any]] = []
     for name in names:
         outcome = _outcome(name, options, arguments.out, reporter)
         outcomes.append(outcome)
         reporter.notice(_line(outcome))
         if arguments.out is not None:  # After each: what comes later may be cut off.
-            write_json(arguments.out / SUMMARY, outcomes)
+            Store(str(arguments.out)).write_json(SUMMARY, outcomes)
     forgiven = ("complete", "invalid") if arguments.allow_invalid else ("complete",)
     bad = [outcome for outcome in outcomes if outcome["status"] not in forgiven]
     if bad:
@@ -110,6 +114,30 @@ def preset_names(text: str) -> list[str]:
     return [load_preset(name.strip()).name for name in text.split(",")]
 
 
+def check_streams(names: Sequence[str], streams: int) -> None:
+    """Raises ConfigError where a preset's engine takes fewer generations at once."""
+    for name in names:
+        most = load_preset(name).max_streams
+        if streams > most:
+            raise ConfigError(
+                f"--streams {streams}: preset {name} has {most} (max_streams); ask for fewer, or "
+                "measure a preset of yours with more"
+            )
+
+
+def _check_out(folder: Path) -> None:
+    """Raises ConfigError where nothing can be written, before minutes of measuring."""
+    probe = folder / ".writable"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise ConfigError(
+            f"--out {folder}: {error.strerror or error}; give a folder that can be written"
+        ) from error
+
+
 def _outcome(
     name: str, options: Options, out: Path | None, reporter: worker.Reporter
 ) -> dict[str, Any]:
@@ -123,7 +151,7 @@ def _outcome(
             Store(options.store).write_json(kept, result.as_json())
         else:
             kept = f"{result.name}.json"
-            write_json(out / kept, result.as_json())
+            Store(str(out)).write_json(kept, result.as_json())
     except (SpeechAssetsError, ResourceError, ServerError) as error:
         status = "skipped" if getattr(error, "skips", False) else "failed"
         # What vLLM raises has lines of its own.

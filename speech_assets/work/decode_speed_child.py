@@ -24,7 +24,7 @@ from server.engine import find_device, open_engine
 from server.errors import ServerError
 from server.files import write_json
 from server.loading import default_sampling
-from server.presets import load_preset, recipe_of, weights_owner
+from server.presets import check_recipe, load_preset, recipe_of, weights_owner
 from server.recipe import Recipe
 from speech_assets.errors import ConfigError, SpeechAssetsError
 from speech_assets.quantize import shapes
@@ -130,6 +130,7 @@ def _measure(job: Job) -> dict[str, Any]:
         for seed in range(first, first + job.runs):
             runs.append(pair(engine, speech, seed, watch))
             memory_bytes.append(_memory_now(device))  # Between runs: nobody looks during one.
+            _say(job, f"pair {len(runs)} of {job.runs}, {runs[-1].tokens_per_s:.1f} tokens/s")
         profile = _profile(engine, speech, job) if job.profile_steps else []
         memory = _peak_memory(device)
         facts = engine.facts
@@ -172,6 +173,11 @@ def _measure(job: Job) -> dict[str, Any]:
     }
 
 
+def _say(job: Job, words: str) -> None:
+    """Progress, between runs: some take minutes."""
+    print(f"{job.preset}: {words}", file=sys.stderr, flush=True)
+
+
 def _recipe(preset: Preset) -> Recipe:
     """The recipe of the weights that the preset runs; without one they are the model as it is."""
     return recipe_of(preset) if weights_owner(preset).checkpoint else Recipe("bf16")
@@ -181,7 +187,9 @@ def _own_checkpoint(preset: Preset, store: str) -> Checkpoint:
     from server.checkpoint import open_checkpoint
     from server.weights import MODEL_FILES, local_folder
 
-    return open_checkpoint(local_folder(preset.model_location(store), MODEL_FILES))
+    folder = local_folder(preset.model_location(store), MODEL_FILES)
+    check_recipe(preset, folder)
+    return open_checkpoint(folder)
 
 
 def _random_checkpoint(job: Job, recipe: Recipe) -> Checkpoint:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Literal
 
 from filelock import FileLock, Timeout
 
+from speech_assets.cores import cpu_device_count
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
@@ -37,6 +39,16 @@ class HeldDevice:
 
 
 CPU = HeldDevice("cpu", "CPU", "cpu")
+
+
+def cpu_devices() -> list[HeldDevice]:
+    """The CPU, as often as SPEECH_CPU_DEVICES says: each has a lock, all share the cores.
+
+    Raises:
+        ConfigError: SPEECH_CPU_DEVICES is not a whole number above zero.
+    """
+    more = (HeldDevice("cpu", "CPU", f"cpu-{number}") for number in range(1, cpu_device_count()))
+    return [CPU, *more]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +82,7 @@ def hold_one_of(devices: Sequence[HeldDevice], say: Callable[[str], None]) -> Ge
                 lock.release()
             return
         if not said:
-            names = ", ".join(device.torch_name for device in devices)
+            names = ", ".join(map(_said, devices))
             say(f"waiting for a device: {names} held by other work (locks in {folder})")
             said = True
         time.sleep(POLL_S)
@@ -90,8 +102,9 @@ def hold_engine_device(choice: DeviceChoice, say: Callable[[str], None]) -> Gene
     """
     gpus = [] if choice == "cpu" or not _torch_has_cuda() else visible_gpus(os.environ, list_gpus())
     devices = [HeldDevice(f"cuda:{gpu.word}", gpu.name, lock_name(gpu.uuid)) for gpu in gpus]
-    unlisted = HeldDevice("cuda:0", "GPU", "cuda-unlisted") if choice == "cuda" else CPU
-    with hold_one_of(devices or [unlisted], say) as held:
+    unlisted = [HeldDevice("cuda:0", "GPU", "cuda-unlisted")]
+    others = unlisted if choice == "cuda" else cpu_devices()
+    with hold_one_of(devices or others, say) as held:
         if len(devices) < 2:  # The engine takes the right one by itself.
             yield held
             return
@@ -138,6 +151,11 @@ def visible_gpus(environment: Mapping[str, str], gpus: Sequence[Gpu]) -> list[Gp
         fitting = [g for g in gpus if word == g.word or g.uuid.startswith(word)]
         found.append(fitting[0] if fitting else Gpu(word, word, word))
     return found
+
+
+def _said(device: HeldDevice) -> str:
+    """What a user calls it: the CPU is `cpu` to torch, however many devices it is taken for."""
+    return device.lock_name if device.torch_name == "cpu" else device.torch_name
 
 
 def _torch_has_cuda() -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +21,8 @@ from server.checkpoint import Checkpoint, open_checkpoint
 from server.checks import Check, weights_sha256, write_check
 from server.engine import find_device
 from server.errors import WeightsError
+from server.noted_hashes import note_hashes
+from server.preset import CHECKPOINTS
 from server.presets import Preset, config_sha256, load_preset, recipe_of, served_as, weights_owner
 from server.weights import MODEL_FILES, local_folder
 from speech_assets.errors import SpeechAssetsError
@@ -42,16 +45,22 @@ from speech_assets.quantize.reference import (
     teacher_forced_logits,
 )
 from speech_assets.quantize.schemes import has_fp8_cache
-from speech_assets.results.provenance import device_of, place_of, utc_now
+from speech_assets.results.provenance import device_of, measurement_began, place_of
 from speech_assets.results.result import Figure, Result
 from speech_assets.work import worker
 from speech_assets.work.device_lock import hold_engine_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from server.checks import Served
 
 KIND = "fidelity"
 CHECK = "fidelity"
+PROBE = "writable"
+PROBE_BYTES = 1 << 18
+"""About what a result and its checks take: a disk that is all but full takes an empty file."""
 THREADS = 1
 """Of torch on a CPU: two on busy cores wait for each other (83 s of their time instead of 15)."""
 
@@ -73,7 +82,7 @@ def main() -> None:
 
 
 def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
-    started_at = utc_now()
+    started_at = measurement_began()
     preset = load_preset(arguments.preset)
     owner, recipe = weights_owner(preset), recipe_of(preset)
     store = Store(arguments.store)
@@ -90,12 +99,15 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
             f"{folder}: its layout is another one than that of its base model {location}; make the "
             "checkpoint again"
         )
+    if preset.stored_as is not None:
+        note_hashes(folder)
     record, rows = held_out_rows(store, base_sha256, location, arguments.generations)
     kv_fp8 = has_fp8_cache(preset.vllm, what=f"preset {preset.name}")
     choice = arguments.device or preset.device
     with hold_engine_device(choice, reporter.notice):
         device = find_device(choice)
         served_on = find_device("auto") if preset.device == "auto" else preset.device
+        _check_writable(store, checks_path if device == served_on else None)
         dtype = served_dtype(preset, device)
         torch.set_num_threads(THREADS)
         reporter.start(2 * len(rows), "generations")
@@ -110,14 +122,15 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
             reporter=reporter,
         )
     figures = fidelity_figures(measures)
-    check = check_of(figures["mean_kl_nats"], len(rows), recipe.limit_nats)
+    reduced = len(rows) < len(HELD_OUT_TEXTS) or record.sampling["max_tokens"] < MAX_TOKENS
+    check = check_of(figures["mean_kl_nats"], len(rows), recipe.limit_nats, reduced=reduced)
     result = Result(
         kind=KIND,
         name=preset.name,
-        reduced=len(rows) < len(HELD_OUT_TEXTS) or record.sampling["max_tokens"] < MAX_TOKENS,
+        reduced=reduced,
         started_at=started_at,
         device=device_of(device),
-        command=_command(preset, arguments),
+        command=_command(preset, arguments, len(rows)),
         config={
             "preset": preset.name,
             "preset_sha256": config_sha256(preset.config()),
@@ -132,6 +145,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
             "weights_sha256": sha256,
             "held_out_sha256": record.sha256[HELD_OUT_KEY],
             "generations": len(rows),
+            "calibration": {"texts": record.rows, "held_out": record.held_out_rows},
             "sampling": dict(record.sampling),
             "resamples": RESAMPLES,
         },
@@ -145,7 +159,14 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     store.write_json(result.key, result.as_json())
     reporter.notice(f"{preset.name}: {check.detail}")
     if device == served_on:
-        write_check(checks_path, served_as(preset, sha256), CHECK, check)
+        served = served_as(preset, sha256, device)
+        standing = _written(checks_path, served, check)
+        if standing != check:
+            reporter.notice(
+                f"{preset.name}: this run is reduced and takes no check's place: that of a whole "
+                f"one stands ({standing.detail}); a whole run replaces it"
+            )
+            check = _by_limit(standing, recipe.limit_nats)
     else:
         reporter.notice(
             f"{preset.name}: no check was written: it runs on {served_on}, and this is {device}"
@@ -158,6 +179,45 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
         value=check.value,
         limit=check.limit,
     )
+
+
+def _check_writable(store: Store, checks: Path | None) -> None:
+    """Do nothing, if results can be written, and `checks`: before minutes of comparing, not after.
+
+    Raises:
+        StoreError: they cannot, or the disk is full.
+    """
+    keys = [f"results/{KIND}/.{PROBE}"]
+    if checks is not None:
+        keys.append(f"{CHECKPOINTS}/{checks.parent.name}/.{PROBE}")
+    for key in keys:
+        try:
+            store.write_bytes(key, os.urandom(PROBE_BYTES))
+        finally:
+            store.delete(key)
+
+
+def _written(path: Path, served: Served, check: Check) -> Check:
+    """The check that stands in the file `path`, once `check` was written there.
+
+    Raises:
+        FidelityError: it cannot be written.
+    """
+    try:
+        return write_check(path, served, CHECK, check)
+    except OSError as error:  # Also a lock that nobody gives back.
+        raise FidelityError(
+            f"{path}: the check cannot be written: {error.strerror or error}; make room or rights "
+            "there and run again"
+        ) from error
+
+
+def _by_limit(check: Check, limit_nats: float) -> Check:
+    """A check of a whole run as the server takes it: one by another limit counts for nothing."""
+    if check.limit == limit_nats:
+        return check
+    detail = f"judged by another limit than {limit_nats:g} nats: {check.detail}; run a whole one"
+    return replace(check, passed=False, detail=detail, limit=limit_nats)
 
 
 def served_dtype(preset: Preset, device: str) -> str:
@@ -215,31 +275,36 @@ def compare(
     return measures
 
 
-def check_of(mean_kl: Figure, generations: int, limit_nats: float) -> Check:
+def check_of(
+    mean_kl: Figure, generations: int, limit_nats: float, *, reduced: bool = False
+) -> Check:
     """The check: the mean within the limit.
 
-    The mean decides, not the end of its interval: that depends on how many generations there are,
-    and a reduced run would fail a checkpoint that a whole one passes.
+    The mean decides, not the end of its interval: that depends on how many generations there are.
+    A reduced run may still pass or fail what a whole one does not, and says that it is one.
     """
     interval = "no interval"
     if mean_kl.ci_low is not None and mean_kl.ci_high is not None:
         interval = f"95 % interval {mean_kl.ci_low:.2g} to {mean_kl.ci_high:.2g}"
     passed = mean_kl.value <= limit_nats
+    of = f"{mean_kl.n} tokens of {generations} generations" + ", reduced" * reduced
     return Check(
         passed=passed,
         detail=(
-            f"mean KL {mean_kl.value:.2g} nats from the base model ({interval}, {mean_kl.n} tokens "
-            f"of {generations} generations), {'within' if passed else 'above'} the limit of "
-            f"{limit_nats:g}"
+            f"mean KL {mean_kl.value:.2g} nats from the base model ({interval}, {of}), "
+            f"{'within' if passed else 'above'} the limit of {limit_nats:g}"
         ),
         value=mean_kl.value,
         limit=limit_nats,
+        generations=generations,
+        reduced=reduced,
     )
 
 
-def _command(preset: Preset, arguments: argparse.Namespace) -> str:
+def _command(preset: Preset, arguments: argparse.Namespace, generations: int) -> str:
     words = ["python", "-m", "speech_assets.work.fidelity", "--preset", preset.name]
-    words += ["--generations", str(arguments.generations)] * bool(arguments.generations)
+    # Also where all were taken: in another store there may be more.
+    words += ["--generations", str(generations)]
     words += ["--device", arguments.device] * bool(arguments.device)
     return shlex.join(words)
 

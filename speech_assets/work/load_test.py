@@ -31,7 +31,7 @@ from speech_assets.load.levels import (
 from speech_assets.load.summary import load_figures, unbounded
 from speech_assets.load.sweep import FULL_LEVEL_S, SweepOptions, client_faults, sweep
 from speech_assets.profiles import load_profile
-from speech_assets.results.provenance import device_of, utc_now
+from speech_assets.results.provenance import device_of, measurement_began
 from speech_assets.results.result import Result
 from speech_assets.work import worker
 from speech_assets.work.sweep_arguments import (
@@ -74,7 +74,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
         until_failure=not arguments.all_levels,
     )
     store = Store(arguments.store)
-    started_at = utc_now()
+    started_at = measurement_began()
     folder = f"{KIND}/{preset}/{re.sub(r'[^0-9]', '', started_at)}"
     reporter.start(options.longest_s, "s")
 

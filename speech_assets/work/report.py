@@ -2,7 +2,8 @@
 
 `index.html` is one file that asks for nothing; `report.md` has the same words and figures;
 `charts/` has each chart as SVG and its data as CSV. With --check FILE nothing is written: the
-report FILE is compared with the store's results, and what differs is named.
+report FILE is compared with the store's results, as are the files of a folder `charts` beside it,
+and what differs is named.
 """
 
 from __future__ import annotations
@@ -93,14 +94,16 @@ def _check(store: Store, path: Path, reporter: worker.Reporter) -> None:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigError(f"--check {path}: {why}; give a report's index.html") from error
-    faults = check_report(store, text, str(path))
-    if faults:
-        lines = "\n".join(f"  {fault}" for fault in faults)
+    charts = path.parent / "charts"
+    checked = check_report(store, text, str(path), charts if charts.is_dir() else None)
+    reporter.notice(f"{path}: {checked.sentence}")
+    if checked.faults:
+        lines = "\n".join(f"  {fault}" for fault in checked.faults)
         raise ReportDiffersError(
             f"{path} is not what the results in {store.path('results')} say:\n{lines}\n"
             "write it again: python -m speech_assets.work.report"
         )
-    reporter.result("checked", file=str(path), agrees=True)
+    reporter.result("checked", file=str(path), agrees=True, figures=checked.figures)
 
 
 if __name__ == "__main__":

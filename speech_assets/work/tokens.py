@@ -22,7 +22,12 @@ from server.codec import load_codec, use_exact_float32
 from speech_assets.corpus.shards import Shard
 from speech_assets.errors import AgreementError, ConfigError, ShardError
 from speech_assets.work import worker
-from speech_assets.work.device import hold_device, keep_freed_memory
+from speech_assets.work.device import (
+    hold_device,
+    keep_compiled,
+    keep_freed_memory,
+    take_turns_often,
+)
 from speech_assets.work.token_shards import (
     SpeechShard,
     finish_shard,
@@ -72,6 +77,12 @@ def main() -> None:
         default="fp32",
         help="anything but fp32 changes codes (CUDA)",
     )
+    parser.add_argument(
+        "--kernels",
+        choices=("auto", "torch", "triton"),
+        default="auto",
+        help="fused kernels where they were measured (auto), never or always (CUDA)",
+    )
     worker.run(_work, parser)
 
 
@@ -83,6 +94,8 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     with hold_device(arguments.device, reporter.notice) as device:
         torch.set_num_threads(1)
         keep_freed_memory()
+        take_turns_often()
+        keep_compiled()
         use_exact_float32()
         codec = load_codec(
             arguments.codec, device.torch_name, allow_untrained=arguments.allow_untrained
@@ -102,6 +115,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
             compiled=arguments.compile and codec.device.type == "cuda",
             precision=arguments.precision,
             threads=encoder_threads() if arguments.threads is None else arguments.threads,
+            kernels=arguments.kernels,
         )
         tokenizer = Tokenizer(codec, options)
         failures = tokenize_shards(store, shards, tokenizer, reporter)
@@ -110,11 +124,17 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
 
 
 def tokenize_shards(
-    store: Store, shards: list[Shard], tokenizer: Tokenizer, reporter: worker.Reporter
+    store: Store,
+    shards: list[Shard],
+    tokenizer: Tokenizer,
+    reporter: worker.Reporter,
+    *,
+    read_ahead: int = 3,
 ) -> list[str]:
     """Make the token shards that are not valid yet; returns one line for each that failed.
 
-    Reading the next shard and checking and writing the last go on beside the encoding.
+    Reading the next shards, up to `read_ahead` of them, and checking and writing the last go on
+    beside the encoding.
     """
     todo: list[Shard] = []
     for shard in shards:
@@ -145,12 +165,16 @@ def tokenize_shards(
         rate = done_s / 60 / max(1e-9, time.monotonic() - started_s)
         reporter.advance(speech.audio_s / 60, hours_per_min=f"{rate:.3g}")
 
-    with ThreadPoolExecutor(1, "read") as reader, ThreadPoolExecutor(1, "finish") as finisher:
+    finishers = _finishers(tokenizer)
+    with (
+        ThreadPoolExecutor(_readers(tokenizer), "read") as reader,
+        ThreadPoolExecutor(finishers, "finish") as finisher,
+    ):
         ahead: deque[tuple[Shard, Future[SpeechShard]]] = deque()
         behind: deque[tuple[SpeechShard, Future[dict[str, Any]], float]] = deque()
         queue = deque(todo)
         while queue or ahead:
-            while queue and len(ahead) < 2:
+            while queue and len(ahead) < max(1, read_ahead):
                 shard = queue.popleft()
                 ahead.append((shard, reader.submit(clock.timed, "read", read_speech, store, shard)))
             shard, reading = ahead.popleft()
@@ -167,7 +191,7 @@ def tokenize_shards(
                 clock.timed, "finish", finish_shard, store, speech, codes, tokenizer
             )
             behind.append((speech, future, encode_s))
-            while len(behind) > 2 or (behind and behind[0][1].done()):
+            while len(behind) > 1 + finishers or (behind and behind[0][1].done()):
                 settle(behind.popleft())
         while behind:
             settle(behind.popleft())
@@ -198,22 +222,38 @@ class StageClock:
             self.add(stage, time.monotonic() - started_s)
 
 
+def _readers(tokenizer: Tokenizer) -> int:
+    """Threads that read. One fills a CPU's encoder; a GPU's takes more than one decompresses."""
+    return 1 if tokenizer.codec.device.type == "cpu" else 2
+
+
+def _finishers(tokenizer: Tokenizer) -> int:
+    """Threads that check and store. Beside a GPU two: one waits for the device while one writes."""
+    return 1 if tokenizer.codec.device.type == "cpu" else 2
+
+
 def _run_figures(
     tokenizer: Tokenizer, clock: StageClock, audio_s: float, wall_s: float
 ) -> dict[str, Any]:
-    """Throughput of one run: audio hours per minute of wall clock, and of each stage's own time."""
+    """Throughput of one run: audio hours per minute of wall clock, and of each stage's own time.
+
+    A stage's capacity is that of all its threads, each as fast as it was beside the others.
+    """
     cuda = tokenizer.codec.device.type == "cuda"
     peak_bytes = (
-        torch.cuda.max_memory_allocated()
+        torch.cuda.max_memory_allocated(tokenizer.codec.device)
         if cuda
         else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     )
     audio_min = audio_s / 60
+    threads = {"read": _readers(tokenizer), "finish": _finishers(tokenizer)}
     return {
         "audio_hours": audio_s / 3600,
         "hours_per_min": audio_min / wall_s,
         **{
-            f"{stage}_capacity_hours_per_min": audio_min / max(seconds, 1e-9)
+            f"{stage}_capacity_hours_per_min": audio_min
+            * threads.get(stage, 1)
+            / max(seconds, 1e-9)
             for stage, seconds in sorted(clock.seconds.items())
         },
         "device_busy_share": tokenizer.device_busy_s / wall_s,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from resources.store import Store
-from speech_assets.results.provenance import cpu_device, installed_software, utc_now
+from speech_assets.results.provenance import cpu_device, installed_software, measurement_began
 from speech_assets.results.result import Figure, Result
 from speech_assets.voice.held_out import RESYNTHESISED_IDS, SPOKEN_IDS
 from speech_assets.voice.judges import ASR, PACKAGES, judges, read_samples, score
@@ -54,7 +54,7 @@ def evaluate(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     Raises:
         SpeechAssetsError: samples, texts or the judges' packages are not there or do not fit.
     """
-    started_at = utc_now()
+    started_at = measurement_began()
     folder: Path = arguments.samples
     original = folder / "original"
     reference: Path | None = arguments.reference or (original if original.is_dir() else None)

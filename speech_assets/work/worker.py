@@ -11,8 +11,10 @@ import argparse
 import atexit
 import contextlib
 import ctypes
+import math
 import multiprocessing
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -26,6 +28,7 @@ from tqdm import tqdm
 from resources.errors import ResourceError
 from server.errors import ServerError
 from speech_assets.errors import SpeechAssetsError
+from speech_assets.results.provenance import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,11 +55,14 @@ class Reporter:
     _done: float = field(default=0.0, init=False)
     _total: float = field(default=0.0, init=False)
     _unit: str = field(default="", init=False)
+    _digits: int = field(default=2, init=False)  # After the point; of things that are counted none.
 
     def start(self, total: float, unit: str) -> None:
-        """Begin the bar: `total` in `unit` (hours of audio, shards)."""
+        """Begin the bar: `total` in `unit`, a float of hours or seconds, an int of a count."""
         self._started_s = self._logged_s = time.monotonic()
         self._total, self._unit = total, unit
+        self._digits = 0 if isinstance(total, int) else 2
+        amounts = f"{{n:.{self._digits}f}}/{{total:.{self._digits}f}}"
         self._bar = tqdm(
             total=round(total, 4),
             desc=self.label,
@@ -64,7 +70,7 @@ class Reporter:
             file=sys.stderr,
             # The starter sets SPEECH_BAR when its own terminal shows what we write.
             disable=not sys.stderr.isatty() and not os.environ.get("SPEECH_BAR"),
-            bar_format="{desc}: {percentage:3.0f}% |{bar}| {n:.2f}/{total:.2f} {unit}, "
+            bar_format=f"{{desc}}: {{percentage:3.0f}}% |{{bar}}| {amounts} {{unit}}, "
             "{remaining} left{postfix}",
         )
 
@@ -80,8 +86,8 @@ class Reporter:
         left_s = (now - self._started_s) * max(0.0, self._total - self._done) / self._done
         details = "".join(f", {name} {value}" for name, value in notes.items())
         self.log(
-            f"{self.label}: {self._done:.2f} of {self._total:.2f} {self._unit}{details}, "
-            f"about {left_s:.0f} s left"
+            f"{self.label}: {self._done:.{self._digits}f} of {self._total:.{self._digits}f} "
+            f"{self._unit}{details}, about {left_s:.0f} s left"
         )
 
     def log(self, message: str) -> None:
@@ -138,6 +144,14 @@ def at_least(least: int) -> Callable[[str], int]:
     return number
 
 
+def above_zero(text: str) -> float:
+    """A type of arguments: a finite number above 0."""
+    value = float(text)
+    if not (math.isfinite(value) and value > 0):
+        raise argparse.ArgumentTypeError(f"{text} is not a finite number above 0")
+    return value
+
+
 def run(
     work: Callable[[argparse.Namespace, Reporter], None],
     parser: argparse.ArgumentParser,
@@ -145,6 +159,7 @@ def run(
 ) -> NoReturn:
     """Run `work` with parsed arguments and exit with the code that its end deserves."""
     arguments = parser.parse_args(argv)
+    arguments.command = command_of(parser, sys.argv[1:] if argv is None else argv)
     signal.signal(signal.SIGTERM, _interrupt)
     # A shell that starts us in the background leaves SIGINT ignored.
     signal.signal(signal.SIGINT, _interrupt)
@@ -159,6 +174,19 @@ def run(
     # Not sys.exit: a thread of Arrow's that lets go of a Python file while the interpreter is taken
     # down aborts the process (pyarrow 26, 3 of 20 processes that end after `read_table` of a file).
     os._exit(code)
+
+
+def command_of(parser: argparse.ArgumentParser, argv: Sequence[str]) -> str:
+    """The command that does the same again, without where its result goes."""
+    kept: list[str] = []
+    words = iter(argv)
+    for word in words:
+        if word == "--out":
+            next(words, None)
+        elif word != "--exit-on-stdin-eof" and not word.startswith("--out="):
+            name, equals, value = word.partition("=")
+            kept.append(name + equals + place_of(value) if equals else place_of(word))
+    return shlex.join([*parser.prog.split(), *kept])
 
 
 def die_with_parent() -> None:

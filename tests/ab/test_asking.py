@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import http.server
 import json
 import subprocess
@@ -16,13 +17,14 @@ import pytest
 from resources.speech_server import SpeechServer
 from server.metrics import Metrics
 from server.wav import wav_header
-from speech_assets.ab.asking import Answer, speak
+from speech_assets.ab import asking
+from speech_assets.ab.asking import Answer, Asker
 from speech_assets.ab.errors import AskError
 from speech_assets.ab.plan import Ask
 from speech_assets.quality.sentences import QUALITY_SENTENCES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
 ASK = Ask(QUALITY_SENTENCES[0], 7)
 
@@ -37,6 +39,8 @@ class Speaking(http.server.ThreadingHTTPServer):
         self.asked: list[dict[str, Any]] = []
         self.requests_each = 1
         self.late_looks = 0  # /metrics that come before the request is counted.
+        self.begins = ""  # The gauge of a stream that begins with the request, ...
+        self.ends_after_looks = sys.maxsize  # ... and how many /metrics see it.
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -48,6 +52,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if self.server.late_looks == -1:
                 for _ in range(self.server.requests_each):
                     self.server.metrics.ended("http", "stop", ttfa_ms=125.0)
+            if self.server.begins:
+                self.server.ends_after_looks -= 1
+                is_there = self.server.ends_after_looks >= 0
+                getattr(self.server.metrics, self.server.begins).set(is_there)
         self._send(200, self.server.metrics.render(), {})
 
     def do_POST(self) -> None:
@@ -86,14 +94,21 @@ def speaking() -> Iterator[Speaking]:
     server.server_close()
 
 
-def asked(server: Speaking) -> Answer:
-    """What comes of one question; the process that lost connections look at has ended."""
+@contextlib.contextmanager
+def asker(server: Speaking) -> Generator[Asker]:
+    """Who asks it; the process that lost connections look at has ended."""
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
     url = f"http://127.0.0.1:{server.server_port}"
     shown = SpeechServer(url, "one", "", process, collections.deque[str]())
     with httpx.Client(base_url=url) as client:
-        return speak(client, shown, ASK, "arm B, sentence 0")
+        yield Asker(client, shown)
+
+
+def asked(server: Speaking) -> Answer:
+    """What comes of one question."""
+    with asker(server) as alone:
+        return alone.speak(ASK, "arm B, sentence 0")
 
 
 def test_an_answer_has_its_audio_and_what_it_cost(speaking: Speaking) -> None:
@@ -147,6 +162,52 @@ def test_a_server_that_somebody_else_asks_as_well_is_no_arm(speaking: Speaking) 
     speaking.requests_each = 2
     with pytest.raises(AskError, match="had 2 requests at once; leave it to the comparison"):
         asked(speaking)
+
+
+def test_a_request_that_ends_while_the_other_arm_is_asked_is_seen(speaking: Speaking) -> None:
+    speaking.answers += [(200, wav_header(0), {"x-finish-reason": "stop"} | FRAMES)] * 2
+    with asker(speaking) as alone:
+        alone.speak(ASK, "arm B, sentence 0")
+        alone.check_alone("arm B")
+        speaking.metrics.ended("http", "stop", ttfa_ms=125.0)
+        for look in (lambda: alone.speak(ASK, "arm B, sentence 1"), lambda: alone.check_alone("B")):
+            with pytest.raises(AskError, match="had 1 requests of somebody else since the clip"):
+                look()
+    assert len(speaking.asked) == 1
+
+
+@pytest.mark.parametrize("gauge", ["active_streams", "queue_depth"])
+def test_a_stream_that_runs_beside_a_clip_is_seen(
+    speaking: Speaking, gauge: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "_QUIET_WITHIN_S", 0.05)
+    speaking.answers.append((200, wav_header(0), {"x-finish-reason": "stop"} | FRAMES))
+    with asker(speaking) as alone:
+        getattr(speaking.metrics, gauge).set(2)
+        with pytest.raises(AskError, match=r"sentence 0: the server has 2 streams of somebody"):
+            alone.speak(ASK, "arm B, sentence 0")
+        assert speaking.asked == []
+        getattr(speaking.metrics, gauge).set(0)
+        speaking.begins = gauge
+        with pytest.raises(AskError, match="the server has 1 streams of somebody else"):
+            alone.speak(ASK, "arm B, sentence 0")
+
+
+def test_ones_own_stream_may_end_after_its_request_is_counted(speaking: Speaking) -> None:
+    speaking.answers.append((200, wav_header(0), {"x-finish-reason": "stop"} | FRAMES))
+    speaking.begins, speaking.ends_after_looks = "active_streams", 3
+    assert asked(speaking).decode_calls == 2
+    assert speaking.late_looks < -3
+
+
+def test_a_server_whose_counts_began_anew_is_asked_again(speaking: Speaking) -> None:
+    speaking.answers.append((200, wav_header(0), {"x-finish-reason": "stop"} | FRAMES))
+    with asker(speaking) as alone:
+        alone.speak(ASK, "arm B, sentence 0")
+        speaking.metrics = Metrics()
+        with pytest.raises(AskError, match="counts began anew") as raised:
+            alone.speak(ASK, "arm B, sentence 1")
+    assert raised.value.retryable
 
 
 def test_a_lost_connection_says_whose_it_was_and_may_be_tried_again(speaking: Speaking) -> None:

@@ -71,7 +71,11 @@ def test_what_is_unhealthy_is_flagged_in_the_arm_that_has_it() -> None:
 def test_an_arm_that_did_not_speak_has_a_row_without_differences() -> None:
     mute = raw_row(file="", file_sha256="", samples=0, finish_reason="no_audio")
     row = compare_pair(raw_row(), mute, tone(), np.zeros(0, np.int16))
-    assert (row["both_spoke"], row["a"]["spoke"], row["b"]["spoke"]) == (False, True, False)
+    assert (row["both_have_audio"], row["a"]["has_audio"], row["b"]["has_audio"]) == (
+        False,
+        True,
+        False,
+    )
     assert row["pcm_mean_difference"] is row["relative_error_db"] is None
     assert row["duration_difference_s"] == -2.0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -112,6 +111,7 @@ def test_what_a_killed_run_left_is_removed_and_what_runs_or_has_ended_is_not(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root
     )
     owners = {"killed": done.stdout.strip(), "running": process_name()}
+    store.write_json("ab/another/killed/owner.json", {"process": done.stdout.strip()})
     for run, owner in owners.items():
         store.write_json(f"ab/one/{run}/owner.json", {"process": owner})
         store.write_bytes(f"ab/one/{run}/a/000-1.wav", b"RIFF")
@@ -119,14 +119,29 @@ def test_what_a_killed_run_left_is_removed_and_what_runs_or_has_ended_is_not(
     with run_folder(store, "one", "new") as folder:
         assert store.keys(folder) == ["ab/one/new/owner.json"]
     assert not (tmp_path / "ab/one/killed").exists()
+    assert not (tmp_path / "ab/another/killed").exists()
     assert store.keys("ab/one") == [
         *("ab/one/ended/a.json", "ab/one/running/a/000-1.wav", "ab/one/running/owner.json")
     ]
 
 
-def test_a_run_that_failed_is_still_owned_and_no_second_takes_its_folder(store: Store) -> None:
-    with pytest.raises(ValueError, match="server"), run_folder(store, "one", "new") as folder:
-        raise ValueError("server")
-    assert json.loads(store.read_bytes(f"{folder}/owner.json"))["process"] == process_name()
-    with pytest.raises(AskError, match="another run"), run_folder(store, "one", "new"):
+def fail_within(store: Store, error: BaseException) -> None:
+    with run_folder(store, "one", "new") as folder:
+        store.write_bytes(f"{folder}/a/000-1.wav", b"RIFF")
+        raise error
+
+
+def test_a_run_that_fails_or_is_interrupted_leaves_nothing(store: Store) -> None:
+    for error in (ValueError("server"), KeyboardInterrupt()):
+        with pytest.raises(type(error)):
+            fail_within(store, error)
+        assert store.keys("ab") == []
+
+
+def test_no_second_run_takes_the_folder_of_one_that_runs(store: Store) -> None:
+    with (
+        run_folder(store, "one", "new"),
+        pytest.raises(AskError, match="another run"),
+        run_folder(store, "one", "new"),
+    ):
         pass

@@ -79,6 +79,31 @@ def test_without_agreement_the_cut_is_in_the_longest_pause() -> None:
     assert texts(join(earlier, later, 25.0, 30.0)) == "one two tree four five six"
 
 
+def test_what_the_later_window_missed_behind_a_word_of_both_is_kept() -> None:
+    earlier = said("we saw how the cat sat on the mat", 24.0)
+    later = [replace(earlier[3], start_s=25.6), *said("and went home again", 30.1)]
+    assert texts(join(earlier, later, 25.5, 30.5)) == (
+        "we saw how the cat sat on the mat and went home again"
+    )
+
+
+def test_what_the_earlier_window_missed_before_a_word_of_both_is_kept() -> None:
+    later = said("the cat sat on the mat and went home", 25.5)
+    earlier = [*said("we saw how", 24.0), later[5]]
+    assert texts(join(earlier, later, 25.4, 30.4)) == (
+        "we saw how the cat sat on the mat and went home"
+    )
+
+
+@pytest.mark.parametrize("start_s", [25.2, 28.8])
+def test_words_that_the_other_window_writes_as_one_are_not_doubled(start_s: float) -> None:
+    apart = [*said("route", start_s), *said("twenty five", start_s + 0.5), *said("on", 30.2)]
+    whole = [apart[0], Word("25", apart[1].start_s, apart[2].end_s), apart[3]]
+    is_early = start_s < 27
+    for earlier, later in ((apart, whole), (whole, apart)):
+        assert join(earlier, later, 25.0, 30.0) == (earlier if is_early else later)
+
+
 def test_a_window_without_words_takes_none_away() -> None:
     words = said("all of these words stay where they are", 24.0)
     assert join(words, [], 25.0, 30.0) == words
@@ -132,3 +157,49 @@ def test_joined_windows_hold_every_word_once(
         joined = join(joined, hearing, from_s, heard_s)
         heard_s = to_s
     assert texts(joined) == texts(words)
+
+
+@st.composite
+def half_heard(draw: st.DrawFn) -> tuple[list[set[int]], list[list[Word]]]:
+    """Two windows of numbered words: which are heard by either at all, and what each hears.
+
+    Either may miss any word or hear another one, times are off by up to a twentieth of a second,
+    and what a border cuts is heard otherwise.
+    """
+    choice = draw(st.randoms(use_true_random=False))
+    missed, misheard = draw(st.sampled_from([(0.0, 0.3), (0.3, 0.0), (0.3, 0.3), (0.7, 0.2)]))
+    words: list[Word] = []
+    at_s = 22.0
+    while at_s < 33:
+        length_s = choice.uniform(0.25, 0.8)
+        words.append(Word(str(len(words)), at_s, at_s + length_s))
+        at_s += length_s + 0.05 + 2.0 * choice.random() * (choice.random() < 0.1)
+    hearings: list[list[Word]] = []
+    known: list[set[int]] = []
+    for window, (from_s, to_s) in enumerate(((0.0, 30.0), (25.0, 55.0))):
+        hearing: list[Word] = []
+        for word in words:
+            if word.end_s <= from_s or word.start_s >= to_s or choice.random() < missed:
+                continue
+            start_s = max(from_s, word.start_s + choice.uniform(-0.05, 0.05))
+            end_s = min(to_s, max(word.end_s + choice.uniform(-0.05, 0.05), start_s))
+            is_wrong = word.start_s < from_s or word.end_s > to_s or choice.random() < misheard
+            text = f"{word.text}wrong{window}" if is_wrong else word.text
+            hearing.append(Word(text, start_s, end_s))
+        hearings.append(hearing)
+        known.append({number_of(word) for word in hearing})
+    return known, hearings
+
+
+def number_of(word: Word) -> int:
+    return int(word.text.partition("wrong")[0])
+
+
+@settings(deadline=None, max_examples=300, derandomize=True)
+@given(half_heard())
+def test_only_what_both_windows_missed_is_lost_and_nothing_is_doubled(
+    case: tuple[list[set[int]], list[list[Word]]],
+) -> None:
+    known, (earlier, later) = case
+    numbers = [number_of(word) for word in join(earlier, later, 25.0, 30.0)]
+    assert numbers == sorted(known[0] | known[1])

@@ -77,7 +77,7 @@ def test_the_graph_has_the_shape_that_the_design_gives(
         "wer": ["samples"],
         "report": [
             *("ab", "codec_checkpoints", "dataset_card", "decode_speed", "fidelity", "ladder"),
-            *("load_tests", "wer"),
+            *("load_tests", "samples", "wer"),
         ],
         "ab": ["codec_checkpoints", "fidelity"],
         "load_tests": ["fidelity"],

@@ -108,9 +108,9 @@ def test_when_no_preset_is_served_the_tick_says_why(
 def test_the_job_measures_the_preset_and_looks_for_regressions(project: Project) -> None:
     job = project.defs.resolve_job_def("rebenchmark")
     keys = {key.to_user_string() for key in job.asset_layer.executable_asset_keys}
-    assert keys == {"samples", "wer", "load_tests"}
+    assert keys == {"samples", "wer", "load_tests", "decode_speed"}
     steps = {node.name for node in job.nodes}
-    assert {"wer_no_regression", "load_tests_no_regression"} <= steps
+    assert {f"{name}_no_regression" for name in ("wer", "load_tests", "decode_speed")} <= steps
 
 
 def test_a_profile_shortens_what_runs_by_itself(
@@ -157,6 +157,28 @@ def test_checkpoints_that_were_there_before_the_sensor_are_not_new(project: Proj
     assert "embedded-w4a16 is not measured: its checkpoint was there before" in tick.skip_message
     project.made("fidelity", W4A16)  # Judged again, it is the same.
     assert started(project.sensor("new_checkpoint", tick.cursor)) == []
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        *("garbage", "[]", "null", '{"x": 5}', "3", "[" * 100_000, '{"embedded-w4a16": [1]}'),
+        *('{"embedded-w4a16": ["1", "x"]}', '{"embedded-w4a16": [true, "x"]}'),
+        *('{"embedded-w4a16": [1, null]}', "\udcff"),
+    ],
+)
+def test_a_damaged_cursor_is_said_and_begins_anew(project: Project, cursor: str) -> None:
+    make_checkpoint(project.root, W4A16)
+    check(project.root, W4A16)
+    project.made("checkpoints", W4A16)
+    tick = project.sensor("new_checkpoint", cursor)
+    assert started(tick) == []
+    assert "the sensor's cursor is damaged (" in tick.skip_message
+    assert "embedded-w4a16 is not measured: its checkpoint was there before" in tick.skip_message
+    make_checkpoint(project.root, W4A16, b"others")
+    check(project.root, W4A16)
+    project.made("checkpoints", W4A16)
+    assert started(project.sensor("new_checkpoint", tick.cursor)) == [W4A16]
 
 
 def test_several_new_checkpoints_start_at_once_and_none_of_them_twice(project: Project) -> None:

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
-import sys
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dagster as dg
 import pytest
 from automation.conftest import profile_of
-from conftest import ROOT
 from dagster._core.definitions.freshness import FreshnessState
+from lineage_daemon import DAGSTER, WORKSPACE, daemon
 from lineage_run import Lineage, wait_for
 
-from resources.work import end_group
 from server.checks import REQUIRED, Check, write_check
 from server.presets import load_preset, served_as
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from pathlib import Path
 
     from conftest import Corpus
 
 PRESET = "embedded-bf16"
-STOPS_AFTER_S = 20.0
 SHORT = """
         rebenchmark.samples = { sentences = 1, seeds = "1" }
         rebenchmark.wer = { dnsmos = false }
+        rebenchmark.decode_speed = { tokens = 14, runs = 1, allow_invalid = true }
         [profiles.small.rebenchmark.load_tests]
         levels = "1"
         loads = "generating"
@@ -37,41 +32,12 @@ SHORT = """
         warmup_s = 0.0
         allow_client_limit = true
 """
-WORKSPACE = ["-w", str(ROOT / "workspace.yaml")]
-DAGSTER = [sys.executable, "-W", "ignore", "-m", "dagster"]
-DAEMON = [sys.executable, "-W", "ignore", "-m", "dagster._daemon", "run", *WORKSPACE]
-
-
-@contextmanager
-def daemon(lineage: Lineage) -> Generator[subprocess.Popen[bytes]]:
-    """The daemon; it, the code server and what they started have ended with the context."""
-    with lineage.output.open("ab") as output:
-        process = subprocess.Popen(
-            DAEMON,
-            cwd=lineage.folder,
-            env={**lineage.environment, "FRESHNESS_DAEMON_INTERVAL_SECONDS": "2"},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    try:
-        yield process
-    finally:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(STOPS_AFTER_S)
-        finally:
-            end_group(process)
-            # Those that lead a session of their own see that their starter has gone.
-            wait_for(lambda: not lineage.processes(), "what the daemon had started has ended")
 
 
 @pytest.fixture
 def lineage(tmp_path: Path, short_corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> Lineage:
     lineage = Lineage(tmp_path, profile_of(tmp_path / "profiles.toml", short_corpus, SHORT))
-    lineage.temporary.mkdir()
-    (tmp_path / "dagster.yaml").write_bytes((ROOT / "dagster.yaml").read_bytes())
+    lineage.prepare()
     monkeypatch.chdir(tmp_path)  # The paths of dagster.yaml are relative to it.
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     return lineage
@@ -80,8 +46,8 @@ def lineage(tmp_path: Path, short_corpus: Corpus, monkeypatch: pytest.MonkeyPatc
 def test_a_new_checkpoint_is_measured_by_a_run_that_nobody_has_started(lineage: Lineage) -> None:
     row = load_preset(PRESET)
     for name in REQUIRED:
-        served = served_as(row, "0" * 64)
-        check = Check(passed=True, detail="as it must be", limit=served.limits.get(name))
+        served = served_as(row, "0" * 64, "cpu")
+        check = Check(passed=True, detail="as it must be", value=0, limit=served.limits.get(name))
         write_check(row.checks_path(lineage.root), served, name, check)
     for command in (
         ["sensor", "cursor", "new_checkpoint", "--set", "{}"],
@@ -106,7 +72,7 @@ def test_a_new_checkpoint_is_measured_by_a_run_that_nobody_has_started(lineage: 
             wait_for(lambda: any(run.is_finished for run in runs()), "a run has ended")
             [run] = runs()
             if run.is_success:
-                keys = [dg.AssetKey(asset) for asset in ("load_tests", "wer")]
+                keys = [dg.AssetKey(asset) for asset in ("load_tests", "wer", "decode_speed")]
                 wait_for(
                     lambda: (
                         {
@@ -121,11 +87,11 @@ def test_a_new_checkpoint_is_measured_by_a_run_that_nobody_has_started(lineage: 
         assert run.job_name == "rebenchmark"
         assert run.tags["dagster/partition"] == PRESET
         assert run.tags["speech/started_by"] == "new_checkpoint"
-        for asset in ("samples", "wer", "load_tests"):
+        for asset in ("samples", "wer", "load_tests", "decode_speed"):
             assert instance.get_materialized_partitions(dg.AssetKey(asset)) == {PRESET}
-        for asset in ("wer", "load_tests"):
+        for asset in ("wer", "load_tests", "decode_speed"):
             key = dg.AssetCheckKey(dg.AssetKey(asset), "no_regression")
             [record] = instance.event_log_storage.get_asset_check_execution_history(key, 1)
             assert record.run_id == run.run_id
     results = {key.split("/")[1] for key in lineage.whole_objects() if key.startswith("results/")}
-    assert results == {"wer", "load_tests"}
+    assert results == {"wer", "load_tests", "decode_speed"}

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import signal
+import socket
+import subprocess
+import sys
 import threading
+from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -21,7 +27,7 @@ from speech_assets.notes import Note, tell
 from speech_assets.profiles import load_profile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
     from pathlib import Path
 
 NOTE = Note(
@@ -30,9 +36,20 @@ NOTE = Note(
 LOG = logging.getLogger("notes")
 
 
-@dg.asset(name="load_tests", partitions_def=dg.StaticPartitionsDefinition(list(PRESETS)))
-def measured() -> None:
-    """In place of the asset, whose results the test has written."""
+@dg.asset(
+    name="load_tests",
+    partitions_def=dg.StaticPartitionsDefinition(list(PRESETS)),
+    required_resource_keys={"store"},
+)
+def measured(context) -> dg.MaterializeResult:
+    """In place of the asset, whose results the test has written: it names the last but those of
+    the future."""
+    root = context.resources.store.root
+    keys = Store(root).keys("results/load_tests")
+    made = [
+        key for key in keys if key.split("/")[-2] == context.partition_key and "/2099" not in key
+    ]
+    return dg.MaterializeResult(metadata={"result": dg.MetadataValue.path(f"{root}/{made[-1]}")})
 
 
 class Hook(ThreadingHTTPServer):
@@ -77,6 +94,30 @@ def hook() -> Iterator[Hook]:
         thread.join()
 
 
+@contextmanager
+def dripping(start: bytes, piece: bytes) -> Generator[tuple[str, threading.Event]]:
+    """A host that answers `start`, and then `piece` again and again for as long as it is read; the
+    event is set when nobody reads."""
+    ended = threading.Event()
+    stop = threading.Event()
+
+    def answer() -> None:
+        connection, _ = listener.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.recv(65_536)
+            connection.sendall(start)
+            while not stop.wait(0.02):
+                connection.sendall(piece)
+        ended.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/secret", ended
+        stop.set()
+        thread.join(60)
+
+
 def test_a_note_is_kept_and_sent(tmp_path: Path, hook: Hook) -> None:
     store = Store(str(tmp_path))
     tell(NOTE, store, LOG, {"SPEECH_ALERT_URL": hook.url})
@@ -111,13 +152,58 @@ def test_a_hook_that_refuses_is_said_without_its_address(
 def test_a_hook_that_never_answers_is_given_up(
     tmp_path: Path, hook: Hook, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notes, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(notes, "DEADLINE_S", 1.0)
     hook.is_mute = True
     tell(NOTE, Store(str(tmp_path)), LOG, {"SPEECH_ALERT_URL": hook.url})
-    assert "the note was not sent (ReadTimeout)" in caplog.text
+    assert "the note was not sent (no answer within 1 s)" in caplog.text
 
 
-@pytest.mark.parametrize("url", ["no address", "http://[", "ftp://host/x", "http://127.0.0.1:1/x"])
+@pytest.mark.parametrize("piece", [b"H", b"x: y\r\n", b"HTTP/1.1 100 Continue\r\n\r\n"])
+def test_a_hook_that_never_ends_its_answer_is_given_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, piece: bytes
+) -> None:
+    monkeypatch.setattr(notes, "DEADLINE_S", 3.0)
+    start = b"HTTP/1.1 204 No Content\r\n" if piece.startswith(b"x") else b""
+    with dripping(start, piece) as (url, ended):
+        tell(NOTE, Store(str(tmp_path)), LOG, {"SPEECH_ALERT_URL": url})
+        assert "the note was not sent (no answer within 3 s)" in caplog.text
+        assert ended.wait(60), "and nobody reads any more"
+
+
+def test_of_an_answer_without_end_the_status_alone_is_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with dripping(b"HTTP/1.1 500 No\r\n\r\n", b"x" * 1_000) as (url, ended):
+        tell(NOTE, Store(str(tmp_path)), LOG, {"SPEECH_ALERT_URL": url})
+        assert "(127.0.0.1) did not take the note: it answered 500" in caplog.text
+        assert ended.wait(60), "and nobody reads any more"
+
+
+def test_who_posts_ends_by_itself_when_nobody_is_left_to_end_it() -> None:
+    with dripping(b"", b"H") as (url, _):
+        asked = json.dumps({"url": url, "value": {}}).encode()
+        command = [sys.executable, "-m", "speech_assets.webhook", "1"]
+        done = subprocess.run(command, input=asked, check=False, timeout=60)
+        assert done.returncode == -signal.SIGALRM
+
+
+def test_a_note_of_what_is_no_text_is_kept_and_sent(
+    tmp_path: Path, hook: Hook, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = "a\udcffb"
+    note = Note("failures", "run-1", odd, odd, (odd,), {odd: odd})
+    store = Store(str(tmp_path))
+    tell(note, store, LOG, {"SPEECH_ALERT_URL": hook.url})
+    text = store.read_bytes(note.key).decode()
+    assert text == ("# a?b\n\n- a?b: a?b\n\n## Why\n\na?b\n\n## What to do next\n\n1. a?b\n")
+    assert [(sent["text"], sent["why"]) for sent in hook.got] == [(text, "a?b")]
+    assert "\udcff" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["no address", "http://[", "ftp://host/x", "http://127.0.0.1:1/x", "http://h/\udcff", "a\nb"],
+)
 def test_an_address_that_cannot_work_is_said_and_nothing_raised(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, url: str
 ) -> None:
@@ -174,6 +260,8 @@ def test_a_regression_fails_its_check_and_is_told_of_when_nobody_watched(
     preset = PRESETS[0]
     keep(store, load_run(1, rows_of(100.0)), load_run(2, rows_of(300.0)))
     keep(store, load_run(2, rows_of(100.0), name=PRESETS[1], device=DEVICE))
+    # A clock that was wrong once hides nothing.
+    keep(store, load_run(1, rows_of(900.0), started_at="2099-01-01T10:00:00Z"))
     profile = replace(load_profile({}), presets=PRESETS)
     checks = [one for one in regression_checks(profile) if one.check_key.asset_key == measured.key]
     for name in (preset, PRESETS[1]):
@@ -195,3 +283,44 @@ def test_a_regression_fails_its_check_and_is_told_of_when_nobody_watched(
     for text in kept:
         assert text.startswith(f"# load_tests of {preset} is worse than in its last run\n")
         assert "ttfa_ms_p50 at generating 1: 300 ms, before 100" in text
+        assert "Not compared with 2099-01-01T10:00:00Z: it lies in the future" in text
+
+
+def test_a_check_that_is_made_after_all_judges_what_an_earlier_run_has_measured(
+    project: Project,
+) -> None:
+    store = Store(str(project.root))
+    keep(store, load_run(1, rows_of(100.0)), load_run(2, rows_of(300.0)))
+    profile = replace(load_profile({}), presets=PRESETS)
+    [check] = [one for one in regression_checks(profile) if one.check_key.asset_key == measured.key]
+    defs = dg.Definitions(
+        [measured],
+        asset_checks=[check],
+        jobs=[dg.define_asset_job("measure", "*")],
+        resources=project.resources,
+    )
+    job = defs.resolve_job_def("measure")
+    for step in ("load_tests", "load_tests_no_regression"):
+        done = job.execute_in_process(
+            instance=project.instance,
+            partition_key=PRESETS[0],
+            op_selection=[step],
+        )
+    [found] = done.get_asset_check_evaluations()
+    assert "ttfa_ms_p50 at generating 1: 300 ms, before 100" in found.description
+
+
+def test_a_check_of_which_no_result_is_recorded_says_what_to_do(project: Project) -> None:
+    @dg.asset(name="load_tests", partitions_def=measured.partitions_def)
+    def silent() -> None:
+        pass
+
+    profile = replace(load_profile({}), presets=PRESETS)
+    [check] = [one for one in regression_checks(profile) if one.check_key.asset_key == silent.key]
+    with pytest.raises(dg.Failure, match="no result of load_tests of embedded-bf16 is recorded"):
+        dg.materialize(
+            [silent, check],
+            instance=project.instance,
+            resources=project.resources,
+            partition_key=PRESETS[0],
+        )

@@ -45,6 +45,14 @@ def test_a_checkpoint_that_passed_is_taken_until_it_is_made_anew(tmp_path: Path)
     assert checked(STORED, str(tmp_path)).fingerprint != first.fingerprint
 
 
+def test_a_checkpoint_that_another_recipe_made_is_refused(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path, STORED)
+    check(tmp_path, STORED)
+    record = tmp_path / "checkpoints" / STORED / "checkpoint.json"
+    record.write_text(record.read_text().replace('"group_size": 128', '"group_size": 64'))
+    assert "made as w4a16 in groups of 64" in not_served(STORED, str(tmp_path))
+
+
 def test_a_preset_of_anothers_checkpoint_is_judged_by_those_weights(tmp_path: Path) -> None:
     make_checkpoint(tmp_path, "embedded-fp8")
     check(tmp_path, "embedded-fp8-kv")
@@ -58,7 +66,7 @@ def test_an_unknown_preset_and_a_store_that_is_no_folder_are_refused(tmp_path: P
     assert "is not a folder" in not_served(STORED, "s3://bucket/prefix")
 
 
-@pytest.mark.parametrize("damage", ["{", "[]", json.dumps({"schema_version": 2})])
+@pytest.mark.parametrize("damage", ["{", "[]", json.dumps({"schema_version": 3})])
 def test_damaged_checks_are_a_refusal_and_no_crash(tmp_path: Path, damage: str) -> None:
     for preset in (SHIPPED, STORED):
         make_checkpoint(tmp_path, preset)

@@ -154,7 +154,7 @@ def test_a_level_where_all_went_well_passes() -> None:
         ({"outcome": "truncated"}, {}, "1 of 11 requests: truncated"),
         ({"outcome": "silent"}, {}, "1 of 11 requests: silent"),
         ({"underruns": 1, "worst_underrun_ms": 0.5}, {}, "1 underruns in 1 of 11"),
-        ({"rtf": 1.0}, {}, "RTF p95 1.000 is not below 1"),
+        ({"rtf": 1.0}, {}, "RTF p95 1.000 of 11 requests is not below 1"),
         ({}, {"offered": 12}, "1 of 12 requests were never sent"),
         ({}, {"was_restarted": True}, "restarted"),
         (

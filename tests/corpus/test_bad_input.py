@@ -22,7 +22,8 @@ from speech_assets.corpus.shards import ARCHIVE_SCHEMA, SPEECH_SCHEMA, Shard, it
 from speech_assets.corpus.speech_rows import SpeechRow
 from speech_assets.errors import CorpusError, ShardError
 from speech_assets.profiles import Corpus
-from speech_assets.work.speech import DecodingPool, SpeechOptions, decode_rows, make_shard
+from speech_assets.work.decoding_pool import DecodingPool, SpeechOptions, decode_rows
+from speech_assets.work.speech_shards import make_shard
 from tests.corpus.encoded import RATE_HZ, encoded, likeness, written
 
 if TYPE_CHECKING:

@@ -293,3 +293,47 @@ def test_archives_are_made_again_when_one_is_lost(folder: Path, tmp_path: Path) 
     store.delete(key)
     assert archived(corpus, store)
     assert store.read_bytes(key) == before
+
+
+def parquet_corpus(root: Path, table: pa.Table) -> Corpus:
+    pq.write_table(table, root / "train.parquet")
+    return Corpus(
+        name="mine", kind="parquet", path=str(root), splits={"train": "*.parquet"}, shard_rows=2
+    )
+
+
+@pytest.mark.parametrize("column", ["id", "text_normalized", "text_original", "speaker_id"])
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [(b"Text", "binary"), (["Text"], "list<"), ({"en": "Text"}, "struct<"), (True, "bool")],
+)
+def test_a_column_that_is_no_text_is_refused_by_its_type(
+    tmp_path: Path, column: str, value: object, kind: str
+) -> None:
+    row = {"audio": {"bytes": b"x"}, "id": "a", "text_normalized": "Text", column: value}
+    said = refusal(parquet_corpus(tmp_path, pa.Table.from_pylist([row])))
+    assert f"train.parquet: column {column} is {kind}" in said
+    assert "must be text (or numbers); write it as strings" in said
+
+
+def test_columns_of_numbers_large_strings_and_dictionaries_are_text(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "audio": pa.array([{"bytes": b"x"}]),
+            "id": pa.array(["a"], pa.large_string()),
+            "text_normalized": pa.array(["Text"]).dictionary_encode(),
+            "speaker_id": pa.array([84], pa.int16()),
+            "chapter_id": pa.nulls(1),
+        }
+    )
+    (row,) = read(parquet_corpus(tmp_path, table))
+    assert (row["id"], row["text_normalized"]) == ("a", "Text")
+    assert (row["speaker_id"], row["chapter_id"]) == ("84", "")
+
+
+def test_a_column_that_is_there_twice_is_named(tmp_path: Path) -> None:
+    table = pa.table(
+        [pa.array([{"bytes": b"x"}]), pa.array(["a"]), pa.array(["Text"]), pa.array(["b"])],
+        names=["audio", "id", "text_normalized", "id"],
+    )
+    assert "train.parquet has column id twice" in refusal(parquet_corpus(tmp_path, table))

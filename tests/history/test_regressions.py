@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from history.runs import load_run, rows_of, speed_run, wer_run
 
-from speech_assets.history.regressions import noise_of, regressions
+from speech_assets.history.regressions import noise_of, regressions, shared_sentences
 
 STEADY = (100.0, 102.0, 98.0, 100.0)  # Deviation of the sample: sqrt((4 + 4) / 3) = 1.632993.
 
@@ -51,7 +51,9 @@ def test_a_speed_below_it_is_one_and_says_all_its_numbers() -> None:
     [found] = regressions(speeds(*STEADY), speed_run(9, 89.4))
     assert (found.figure, found.before, found.now) == ("tokens_per_s", 100.0, 89.4)
     assert found.noise == pytest.approx(10.487, abs=5e-4)
-    assert found.line == ("tokens_per_s: 89.4 tokens/s, before 100 (noise 10: 4 earlier runs)")
+    assert found.line == (
+        "tokens_per_s: 89.4 tokens/s, before 100 tokens/s (noise 10.5 tokens/s: 4 earlier runs)"
+    )
 
 
 def test_a_higher_speed_is_no_regression() -> None:
@@ -111,6 +113,11 @@ def test_more_misheard_words_in_every_sentence_are_a_regression() -> None:
     assert "+10.0 points [+10.0, +10.0] over the 20 clips that both have" in found[0].why
 
 
+def test_fewer_sentences_than_it_takes_to_tell_are_no_regression() -> None:
+    assert regressions([wer_run(1, [1] * 5)], wer_run(2, [2] * 5)) == []
+    assert names(regressions([wer_run(1, [1] * 6)], wer_run(2, [2] * 6))) != []
+
+
 def test_more_misheard_words_in_one_sentence_of_twenty_are_not() -> None:
     # Of 20 draws with replacement 36 % lack that sentence: the interval begins at 0.
     assert regressions([wer_run(1, [1] * 20)], wer_run(2, [4, *[1] * 19])) == []
@@ -122,3 +129,14 @@ def test_fewer_misheard_words_are_none() -> None:
 
 def test_the_first_run_is_judged_by_nothing() -> None:
     assert regressions([], speed_run(1, 1.0)) == []
+
+
+def test_a_rate_is_told_in_percent_and_its_noise_in_points() -> None:
+    [found, _] = regressions([wer_run(1, [1] * 20)], wer_run(2, [2] * 20))
+    assert found.line.startswith("wer_format_insensitive: 20 %, before 10 % (noise 0 points: ")
+
+
+@pytest.mark.parametrize(("ours", "theirs", "shared"), [(5, 20, 5), (20, 3, 3), (6, 6, 6)])
+def test_sentences_count_that_both_runs_have(ours: int, theirs: int, shared: int) -> None:
+    assert shared_sentences(wer_run(1, [1] * theirs), wer_run(2, [1] * ours)) == shared
+    assert shared_sentences(speed_run(1, 1.0), speed_run(2, 1.0)) is None

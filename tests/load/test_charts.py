@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 from load.rows import level_row
@@ -55,6 +55,19 @@ def test_a_picture_is_small_and_the_same_for_the_same_data() -> None:
         svg = chart.draw("svg")
         assert b"</svg>" in svg
         assert svg == chart.draw("svg")
+
+
+def test_a_level_that_failed_is_crossed_out() -> None:
+    charts = {chart.name: chart for chart in charts_of(ROWS)}
+    assert [(s.name, s.failed) for s in charts["rtf"].series] == [
+        ("generating: RTF p50", (4,)),
+        ("generating: RTF p95", (4,)),
+        ("listening: RTF p50", ()),
+        ("listening: RTF p95", ()),
+    ]
+    failed = replace(charts["rtf"], series=charts["rtf"].series[:1])
+    passed = replace(failed, series=(replace(failed.series[0], failed=()),))
+    assert failed.draw() != passed.draw()
 
 
 def test_what_no_level_has_is_not_drawn() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from server.wav import wav_header
-from speech_assets.quality.samples import SCHEMA_VERSION, SpokenClip, samples_key
+from speech_assets.quality.samples import SCHEMA_VERSION, MadeWith, SpokenClip, samples_key
 from speech_assets.quality.sentences import CODE_VERSION
 
 if TYPE_CHECKING:
@@ -41,16 +41,31 @@ def kept_clip(
     return SpokenClip(sentence_id=number, sentence=sentence, **given)
 
 
-def keep(store: Store, preset: str, clips: Sequence[SpokenClip]) -> None:
-    """The description of a preset's samples."""
+def made_with(preset: str) -> MadeWith:
+    """What made the clips of these tests."""
+    return MadeWith(
+        preset=preset,
+        config_sha256="0" * 64,
+        weights={"model": "1", "codec": "2"},
+        code_version=CODE_VERSION,
+        server_sha256="1" * 64,
+        software={"torch": "2.13.0"},
+        device="A CPU",
+    )
+
+
+def keep(store: Store, preset: str, clips: Sequence[SpokenClip], **asked: Any) -> None:
+    """The description of a preset's samples, of which all were asked for unless `asked` says so."""
     store.write_json(
         samples_key(preset),
         {
             "schema_version": SCHEMA_VERSION,
-            "code_version": CODE_VERSION,
-            "preset": preset,
-            "config_sha256": "0" * 64,
-            "weights": {"model": "1", "codec": "2"},
+            "made_with": asdict(made_with(preset)),
+            "asked": {
+                "sentences": 1 + max(clip.sentence_id for clip in clips),
+                "seeds": sorted({clip.seed for clip in clips}),
+                **asked,
+            },
             "clips": [asdict(clip) for clip in clips],
         },
     )

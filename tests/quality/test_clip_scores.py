@@ -39,7 +39,7 @@ def test_errors_are_counted_in_both_forms_and_the_row_says_what_was_heard() -> N
     found = score_clip(CLIP, tone(2.0, silence_s=0.25), ears)
     # Strictly "4 30" is not "430" or "four thirty"; only "please" is wrong whatever the format.
     assert found.transcript == "Meet me at four thirty, police."
-    assert (found.loose_word_errors, found.word_errors >= 1) == (1, True)
+    assert (found.format_insensitive_word_errors, found.word_errors >= 1) == (1, True)
     assert (found.sentence_id, found.kind, found.seed, found.text) == (
         3,
         "numbers",
@@ -86,7 +86,7 @@ def test_a_clip_that_was_refused_has_every_word_wrong() -> None:
     refused = SpokenClip(3, "short", "Some words here.", 1, "", 0.0, "refused", error="400: no")
     ears = Heard("never asked")
     found = score_clip(refused, np.zeros(0, np.int16), ears, Dnsmos())
-    assert (found.words, found.word_errors, found.loose_word_errors) == (3, 3, 3)
+    assert (found.words, found.word_errors, found.format_insensitive_word_errors) == (3, 3, 3)
     assert (found.characters, found.character_errors) == (15, 15)
     assert (found.spoke, found.leading_silence_s, found.dnsmos_overall) == (False, None, None)
     assert found.flags == ("silence",)

@@ -13,6 +13,7 @@ from speech_assets.errors import ConfigError
 from speech_assets.quality.figures import wer_figures
 from speech_assets.results import published
 from speech_assets.results.pages import TABLES
+from speech_assets.results.result import Figure
 
 CLIPS = [clip_score(0, errors=1), clip_score(1), clip_score(0, seed=2), clip_score(1, seed=2)]
 WER: dict[str, Any] = {
@@ -34,7 +35,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_published_result_is_a_row_of_the_table(repository: Path) -> None:
     path = published.publish(example(**WER), "run.json")
     assert path.is_relative_to(repository / "results" / "wer")
-    assert "| embedded-bf16 | A CPU (R) 9000 | 4 | 2.5% (0.0-5.0) |" in TABLES["wer"]()
+    assert "| embedded-bf16 | A CPU (R) 9000 | 4 | 0 | 2.5% (0.0-5.0) |" in TABLES["wer"]()
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,14 @@ def test_a_published_result_is_a_row_of_the_table(repository: Path) -> None:
         ({"rows": []}, "rows is []"),
         ({"rows": [{**WER["rows"][0], "words": 0}]}, "rows.0.words is 0"),
         ({"rows": [{**WER["rows"][0], "transcript": None}]}, "rows.0.transcript is None"),
+        ({"rows": [{**WER["rows"][0], "speaker_similarity": 1.1}]}, "speaker_similarity is 1.1"),
+        ({"rows": [{**WER["rows"][0], "speaker_similarity": 0.9}]}, "no figure speaker_similarity"),
+        ({"rows": [{k: v for k, v in WER["rows"][0].items() if k != "flags"}]}, "rows.0.flags"),
+        ({"rows": [{**WER["rows"][0], "another": 1}]}, "rows.0.another is 1"),
+        ({"rows": [{**WER["rows"][0], "word_errors": -1}]}, "rows.0.word_errors is -1"),
+        ({"rows": [{**WER["rows"][0], "word_errors": 10**400}]}, "rows.0.word_errors is 1000"),
+        ({"figures": {**WER["figures"], "wer": Figure(0.3, "share", 4, 0.0, 0.05)}}, "outside its"),
+        ({"figures": {**WER["figures"], "cer": Figure(0.0, "share", 4, 0.01)}}, "outside its"),
         ({"config": {"base": "embedded-bf16"}}, "has no config.asr"),
         ({"figures": {"wer": WER["figures"]["wer"]}}, "no figure wer_format_insensitive"),
     ],

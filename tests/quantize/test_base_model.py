@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from small_voice import write_small_voice
 
 from server.errors import ConfigurationError, WeightsError
 from server.presets import VARIABLE, load_preset
 from server.weights import fingerprint
 from speech_assets.errors import ConfigError
+from speech_assets.quantize import values
 from speech_assets.quantize.base_model import base_preset, find_base_model
 
 VOICE = Path(__file__).parents[2] / "server" / "embedded" / "voice"
@@ -80,4 +86,48 @@ def test_a_base_model_that_is_damaged_or_of_another_layout_is_refused(
     path = presets.parent / "tuned" / file
     path.write_bytes(change(path.read_bytes()))  # pyright: ignore[reportCallIssue]
     with pytest.raises(WeightsError, match=message):
+        find_base_model(load_preset("tuned"))
+
+
+@pytest.fixture
+def tuned(presets: Path) -> Path:
+    """The same presets, of a small plain model of random weights."""
+    shutil.rmtree(presets.parent / "tuned")
+    return write_small_voice(presets.parent / "tuned")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_a_weight_that_is_no_number_is_found_wherever_it_is(
+    tuned: Path, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, value: float
+) -> None:
+    monkeypatch.setattr(values, "PIECE_BYTES", 1_000)
+    path = tuned / "model.safetensors"
+    state = {name: tensor.to(dtype) for name, tensor in load_file(path).items()}
+    save_file(state, path)
+    assert find_base_model(load_preset("tuned")).layers == 2
+    state["model.layers.1.mlp.up_proj.weight"][-1, -1] = value
+    save_file(state, path)
+    with pytest.raises(WeightsError, match=r"layers\.1\.mlp\.up_proj\.weight has values that are"):
+        find_base_model(load_preset("tuned"))
+
+
+def test_a_tensor_of_zeros_is_a_copy_that_broke_off(tuned: Path) -> None:
+    path = tuned / "model.safetensors"
+    state = load_file(path)
+    state["model.layers.0.mlp.down_proj.weight"][1:] = 0  # Rows may be.
+    save_file(state, path)
+    assert find_base_model(load_preset("tuned")).layers == 2
+    data = np.fromfile(path, np.uint8)
+    data[-4_096:] = 0
+    data.tofile(path)
+    with pytest.raises(WeightsError, match=r"\.safetensors: model\.\S+ is all zeros; the model is"):
+        find_base_model(load_preset("tuned"))
+
+
+def test_a_base_model_that_is_quantized_already_is_refused(tuned: Path) -> None:
+    config = json.loads((tuned / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "fp8"}
+    (tuned / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match=r"preset tuned is quantized already \(fp8\)"):
         find_base_model(load_preset("tuned"))

@@ -101,7 +101,7 @@ class Made:
     def checks(self, preset: str, weights: Path) -> dict[str, Check]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("SPEECH_PRESETS", str(self.presets))
-            served = served_as(load_preset(preset), weights_sha256(weights))
+            served = served_as(load_preset(preset), weights_sha256(weights), "cpu")
         return read_checks(self.folder(preset) / "checks.json", served)
 
 
@@ -350,6 +350,7 @@ def test_a_quantizer_that_is_killed_leaves_no_checkpoint_and_the_next_run_makes_
 
     process = made.start("killed")
     quantizer = quantizer_of(process)
+    quantizer.suspend()  # It sees nothing itself, not even its standard input's end.
     process.send_signal(signal.SIGKILL)  # It can clean up nothing.
     process.communicate(timeout=MAKE_LIMIT_S)
     psutil.wait_procs([quantizer], timeout=60)
@@ -361,6 +362,19 @@ def test_a_quantizer_that_is_killed_leaves_no_checkpoint_and_the_next_run_makes_
     assert code == 0, said
     assert open_checkpoint(made.folder("killed")).quantization == "compressed-tensors"
     assert not (made.store / "checkpoints" / ".killed.part").exists()
+
+
+def test_a_quantizer_that_fails_on_a_full_disk_says_so(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = source_of(made, monkeypatch)
+    usage = shutil.disk_usage(tmp_path)
+    fails = QuantizeEnvironment(Path(shutil.which("false") or ""), "cpu", "", 0)
+    # Full once it runs: a disk that is full before is refused before.
+    after = iter([usage, usage._replace(free=10 << 20)])
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: next(after))
+    with pytest.raises(QuantizeError, match=r"is full, 10 MiB are free; .*; free space and run"):
+        make_checkpoint(source, tmp_path / "eight", [], fails, device="cpu", say=print)
 
 
 def test_an_exchange_that_was_cut_off_is_undone(

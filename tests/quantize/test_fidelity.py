@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import errno
 import json
 import math
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,8 +19,9 @@ import pytest
 from rounded_voice import write_rounded_voice
 from small_voice import write_layout, write_small_voice
 
+from resources.errors import StoreError
 from resources.store import Store
-from server.checks import RECORD_FILE, Check, read_checks, weights_sha256
+from server.checks import RECORD_FILE, Check, Served, read_checks, weights_sha256
 from server.errors import ConfigurationError, WeightsError
 from server.frames import TOKENS_PER_FRAME, read_layout
 from server.presets import load_preset, served_as
@@ -42,6 +45,7 @@ from speech_assets.quantize.fidelity import (
     token_measures,
 )
 from speech_assets.results.result import Figure, read_result
+from speech_assets.work import decode_speed_child
 from speech_assets.work import fidelity as work
 from speech_assets.work.worker import Reporter
 
@@ -261,7 +265,11 @@ def store(voice: Path, tmp_path: Path, presets: None) -> Store:
 
 
 def write_record(folder: Path, parent: str) -> None:
-    record = {"parent": {"weights_sha256": parent}, "weights_sha256": weights_sha256(folder)}
+    record = {
+        "recipe": dataclasses.asdict(load_preset(folder.name).checkpoint),
+        "parent": {"weights_sha256": parent},
+        "weights_sha256": weights_sha256(folder),
+    }
     (folder / RECORD_FILE).write_text(json.dumps(record))
 
 
@@ -314,18 +322,19 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def measure(store: Store, preset: str, generations: int = 0, device: str = "") -> dict[str, Any]:
     """The result that the process stores, made in this process."""
-    before = set(store.keys("results"))
+    before = {key: store.read_bytes(key) for key in store.keys("results")}
     arguments = argparse.Namespace(
         preset=preset, store=store.root, generations=generations, device=device
     )
     work._work(arguments, Reporter("fidelity"))
-    (key,) = set(store.keys("results")) - before
+    # By what it holds: two of one second have one name.
+    (key,) = [key for key in store.keys("results") if store.read_bytes(key) != before.get(key, b"")]
     return read_result(Path(store.path(key)))
 
 
 def checks_of(preset: str, store: Store, weights: Path) -> dict[str, Check]:
     row = load_preset(preset)
-    return read_checks(row.checks_path(store.root), served_as(row, weights_sha256(weights)))
+    return read_checks(row.checks_path(store.root), served_as(row, weights_sha256(weights), "cpu"))
 
 
 def refusal(store: Store, preset: str, kind: type[Exception], generations: int = 0) -> str:
@@ -367,12 +376,75 @@ def test_a_preset_gets_figures_rows_and_its_check(store: Store, voice: Path) -> 
     assert config["passed"]
 
 
+def test_a_recipe_that_was_edited_since_is_not_judged(store: Store) -> None:
+    table = Path(os.environ["SPEECH_PRESETS"])
+    whole = table.read_text()
+    for edited in (whole.replace('"w4a16"', '"fp8"'), whole.replace("size = 32", "size = 64")):
+        table.write_text(edited)
+        says = refusal(store, "tiny-kv", WeightsError)
+        assert "made as w4a16 in groups of 32 from " in says
+        assert "and preset tiny-w4a16 says " in says
+        assert says.endswith("materialize checkpoints for tiny-w4a16 again")
+        with pytest.raises(WeightsError, match="made as w4a16"):  # Nor is it timed.
+            decode_speed_child._own_checkpoint(load_preset("tiny-kv"), store.root)
+    table.write_text(whole)
+    assert decode_speed_child._own_checkpoint(load_preset("tiny-kv"), store.root).layers == 2
+
+
+def test_a_reduced_run_leaves_the_check_of_a_whole_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(store.root, "checkpoints", "tiny-w4a16")
+    measure(store, "tiny-w4a16", 2)
+    first = checks_of("tiny-w4a16", store, folder)["fidelity"]
+    assert (first.generations, first.reduced) == (2, True)
+    assert "2 generations, reduced)" in first.detail
+    with monkeypatch.context() as patch:
+        patch.setattr(work, "HELD_OUT_TEXTS", range(3))
+        patch.setattr(work, "MAX_TOKENS", 40)
+        measure(store, "tiny-w4a16")
+    whole = checks_of("tiny-w4a16", store, folder)["fidelity"]
+    assert (whole.generations, whole.reduced) == (3, False)
+    capfd.readouterr()
+    assert measure(store, "tiny-w4a16", 2)["reduced"]
+    assert checks_of("tiny-w4a16", store, folder)["fidelity"] == whole
+    said = "".join(capfd.readouterr())
+    assert "this run is reduced and takes no check's place: that of a whole one stands" in said
+    assert work._by_limit(whole, 0.05) == whole
+    other = work._by_limit(whole, 0.5)
+    assert (other.passed, other.limit) == (False, 0.5)
+    assert other.detail.startswith("judged by another limit than 0.5 nats: mean KL")
+
+
+def test_a_store_that_cannot_be_written_is_said_before_anything_is_compared(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "compare", lambda *_, **__: pytest.fail("it was compared"))
+    Path(store.root, "results").write_text("a file where a folder must be")
+    assert "set SPEECH_STORE to a folder" in refusal(store, "tiny-w4a16", StoreError)
+    Path(store.root, "results").unlink()
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert "No space left on device" in refusal(store, "tiny-w4a16", StoreError)
+    assert not list(Path(store.root).rglob("*writable*"))
+
+
+def test_a_check_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("a file")
+    path = tmp_path / "checkpoints" / "tiny" / "checks.json"
+    with pytest.raises(work.FidelityError, match=r"the check cannot be written: .*; make room"):
+        work._written(path, Served("w", "s", "cpu"), Check(True, ""))
+
+
 def test_another_device_than_the_presets_gives_a_result_and_no_check(store: Store) -> None:
     with pytest.raises(ConfigurationError, match="finds no GPU"):
         measure(store, "tiny-gpu")
     result = measure(store, "tiny-gpu", device="cpu")
     assert 0 < result["figures"]["mean_kl_nats"]["value"] < 1e-3
-    assert result["command"].endswith("--preset tiny-gpu --device cpu")
+    assert result["command"].endswith("--preset tiny-gpu --generations 3 --device cpu")
     assert not load_preset("tiny-gpu").checks_path(store.root).exists()
     measure(store, "tiny", device="cpu")  # The one that it has here.
     assert load_preset("tiny").checks_path(store.root).is_file()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 import threading
 import time
@@ -18,7 +19,15 @@ from speech_assets.quantize.bandwidth import Read, best, read_bandwidth, sizes_f
 from speech_assets.quantize.kernel_families import FAMILIES, family
 from speech_assets.quantize.kernels import busy_us, profile_rows
 from speech_assets.quantize.quiet import Quiet, Watch, cpu_s, identity, stream_faults
-from speech_assets.quantize.speed import Measured, Run, clock_share, faults, figures, rows
+from speech_assets.quantize.speed import (
+    WAITED_LIMIT,
+    Measured,
+    Run,
+    clock_share,
+    faults,
+    figures,
+    rows,
+)
 from speech_assets.quantize.speed_tables import (
     decision,
     fidelity_of,
@@ -108,6 +117,7 @@ def test_a_quiet_measurement_has_no_fault() -> None:
         ({"stream_faults": ("stderr is redirected",)}, {}, "stderr is redirected"),
         ({"foreign_cores": 0.4, "foreign_threads": ("log",)}, {}, r"\(log\) took 40.0% of a core"),
         ({"starter_cores": 0.4}, {}, "starting process took 40.0%"),
+        ({"waited_share": 0.4}, {}, "waited for a core in 40.0% of the time"),
         ({"others_cores": 0.4}, {}, "other threads of the process took 40.0%"),
         ({}, {"outside_s": 0.07, "inside_s": 0.07}, "50.0% of the time passed outside steps"),
         ({}, {"timed_s": 0.077}, "reading the clock cost 10.0% or more"),
@@ -200,6 +210,24 @@ def test_a_thread_that_ends_during_a_run_is_seen_with_its_time() -> None:
     assert quiet.foreign_threads == ("was-there",)  # Of the other one its time alone is known.
     assert quiet.foreign_cores * quiet.wall_s == pytest.approx(0.4, abs=0.1)
     assert quiet.foreign_cores <= quiet.others_cores
+
+
+def test_a_thread_that_has_to_share_its_core_is_seen_to_wait() -> None:
+    cores = os.sched_getaffinity(0)
+    core = min(cores)
+    watch = Watch([identity(1), identity(2)], os.getppid(), set())
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
+        try:
+            os.sched_setaffinity(other.pid, {core})
+            os.sched_setaffinity(0, {core})  # This thread alone.
+            with watch.watching():
+                _burn(0.3)
+        finally:
+            os.sched_setaffinity(0, cores)
+            other.kill()
+    share = watch.quiet(sole_thread=True, faults_at_start=[]).waited_share
+    assert share is not None
+    assert share > WAITED_LIMIT
 
 
 def test_a_redirected_and_a_replaced_stream_are_seen(
@@ -338,6 +366,29 @@ def test_a_precision_is_judged_by_realtime_then_by_bf16() -> None:
     assert decision(fast, None)[0] == "open"
     strays = _fidelity("fp8", 0.09, 0.05)
     assert decision(fast, bf16, strays) == ("no", "strays by 0.09 nats a token, the limit is 0.05")
+
+
+def test_nothing_is_decided_by_an_invalid_measurement() -> None:
+    bf16, fast = _result("bf16", "bf16", 400, 6_000), _result("fp8", "fp8", 600, 3_000)
+    bad = {**bf16, "status": "invalid", "config": {**bf16["config"], "faults": ["busy", "slow"]}}
+    why = "the baseline's measurement is invalid (busy; slow)"
+    assert decision(fast, bad) == ("not known", why)
+    assert decision(bad, bad) == (
+        "not known",
+        "the preset's own measurement is invalid (busy; slow)",
+    )
+    # Neither realtime nor its limit is of the baseline's.
+    assert decision(_result("x", "fp8", 82.0, 3_000), bad)[0] == "no"
+    assert decision(fast, bad, _fidelity("fp8", 0.09, 0.05))[0] == "no"
+    strays = {**_fidelity("fp8", 0.09, 0.05), "status": "invalid"}
+    assert decision(fast, bf16, strays) == (
+        "not known",
+        "the measurement of its fidelity is invalid",
+    )
+    # A valid one is compared with, however short.
+    short = _result("bf16", "bf16", 390, 6_000)
+    short["figures"]["tokens_per_s"]["n"] = 1
+    assert reference_of(fast, [bad, short, fast], PRESETS) is short
 
 
 def test_what_others_are_compared_with_is_the_longest_run_of_a_preset_as_it_is_now() -> None:

@@ -18,8 +18,9 @@ from speech_assets.ab.plan import texts_sha256
 from speech_assets.corpus.audio import decode_clip, to_pcm16
 from speech_assets.profiles import load_profile
 from speech_assets.quality.clip_scores import ClipScore
-from speech_assets.quality.figures import difference_figures, wer_figures
+from speech_assets.quality.figures import difference_figures, wer_figures, yardstick_figures
 from speech_assets.report.evidence import Evidence, gather
+from speech_assets.report.sheets import MANIFEST_VERSION, SAMPLES_VERSION
 from speech_assets.results.result import Figure, Result, result_key
 
 WRITTEN_AT = "2026-11-30T12:00:00Z"
@@ -34,6 +35,7 @@ PUBLISHED = ("fidelity", "decode_speed", "load_tests", "ladder", "codec_checkpoi
 DEVICE = {"name": "A CPU", "cores": 2}
 GIT = {"commit": "0123456789abcdef", "dirty": False}
 MANIFEST = {
+    "schema_version": MANIFEST_VERSION,
     "corpus": "embedded",
     "split": "train",
     "made_with": {"codec": "snac-5.1M", "codec_trained": "true"},
@@ -70,15 +72,21 @@ def put_published(store: Store) -> None:
         store.write_bytes(str(path.relative_to(ROOT)), path.read_bytes())
 
 
-def scores(errors: Sequence[int], transcript: str = "what was heard") -> list[ClipScore]:
-    """Clips of the sentences in turn, each with so many wrong words of ten; seeds 1 and 2."""
+def scores(
+    errors: Sequence[int], transcript: str = "what was heard", wavs: Sequence[bytes] = ()
+) -> list[ClipScore]:
+    """Clips of the sentences in turn, each with so many wrong words of ten; seeds 1 and 2.
+
+    `wavs` are what was heard, one a sentence.
+    """
     return [
         ClipScore(
             *SENTENCES[i // 2][:2], seed=1 + i % 2, text=SENTENCES[i // 2][2],
-            transcript=transcript, words=10, word_errors=wrong, loose_words=10,
-            loose_word_errors=wrong, characters=50, character_errors=wrong, seconds=2.0,
-            finish_reason="stop", spoke=wrong < 10, leading_silence_s=0.1, flags=(),
+            transcript=transcript, words=10, word_errors=wrong, format_insensitive_words=10,
+            format_insensitive_word_errors=wrong, characters=50, character_errors=wrong,
+            seconds=2.0, finish_reason="stop", spoke=wrong < 10, leading_silence_s=0.1, flags=(),
             dnsmos_overall=3.0,
+            sha256=hashlib.sha256(wavs[i // 2]).hexdigest() if wavs else "",
         )
         for i, wrong in enumerate(errors)
     ]  # fmt: skip
@@ -94,7 +102,7 @@ def put_wer(
     """A result of kind wer of those clips, with the figures that they have."""
     figures = wer_figures(clips)
     if base is not None:
-        figures |= difference_figures(clips, base, "base")
+        figures |= difference_figures(clips, base, "base") | yardstick_figures(base)
     return put(
         store,
         **{
@@ -111,10 +119,10 @@ def put_wer(
 
 def put_ab(store: Store) -> dict[str, Any]:
     """A comparison of two presets in which B's steps are faster."""
-    side = {"spoke": True, "samples": 48_000, "wall_ms": 900.0, "flags": []}
+    side = {"has_audio": True, "samples": 48_000, "wall_ms": 900.0, "flags": []}
     counts = (
         "same_samples_share", "same_frames_share", "same_bytes_share", "clips_of_other_length",
-        "clips_not_spoken_a", "clips_not_spoken_b", "flagged_clips_a", "flagged_clips_b",
+        "clips_without_audio_a", "clips_without_audio_b", "flagged_clips_a", "flagged_clips_b",
     )  # fmt: skip
     figures = {
         "clips": Figure(6, "clips"),
@@ -122,7 +130,7 @@ def put_ab(store: Store) -> dict[str, Any]:
         **{name: Figure(0, "clips", 6) for name in counts},
         "lm_ms_per_step_a": Figure(4.5, "ms", 8),
         "lm_ms_per_step_b": Figure(4.0, "ms", 8),
-        "lm_ms_per_step_difference": Figure(-0.5, "ms", 8, -0.6, -0.4),
+        "lm_ms_per_step_difference": Figure(-0.5, "ms", 8, -0.6, -0.4, 8),
     }
     arm = {"config_sha256": "0" * 64, "weights": {}}
     texts = [(number, text) for number, _, text in SENTENCES]
@@ -130,6 +138,7 @@ def put_ab(store: Store) -> dict[str, Any]:
     return put(
         store,
         kind="ab",
+        command=f"speech-ab --a {A} --b {B}",
         name=f"{A} vs {B}",
         config={
             "a": {"label": A, **arm},
@@ -174,7 +183,8 @@ def put_samples(store: Store, preset: str, wavs: Sequence[bytes], **refused: str
             row |= {"file": key, "seconds": seconds_of(wav), "finish_reason": "stop", "error": ""}
             rows.append({**row, "sha256": hashlib.sha256(wav).hexdigest()})
     key = f"samples/{preset}/samples.json"
-    store.write_json(key, {"preset": preset, "clips": rows})
+    asked = {"sentences": len(SENTENCES), "seeds": [1, 2]}
+    store.write_json(key, {"schema_version": SAMPLES_VERSION, "clips": rows, "asked": asked})
     return hashlib.sha256(store.read_bytes(key)).hexdigest()
 
 
@@ -190,12 +200,12 @@ def filled_store(root: str) -> Store:
     put_published(store)
     wavs = real_wavs(len(SENTENCES))
     of_samples = [
-        {"base": A, "asr": "whisper tiny.en", "samples_sha256": sha256}
+        {"base": A, "asr": "whisper tiny.en", "samples_sha256": sha256, "sentences": 3}
         for sha256 in (put_samples(store, A, wavs), put_samples(store, B, wavs, names=EVIL))
     ]
-    base = scores((1, 0, 2, 2, 0, 0))
+    base = scores((1, 0, 2, 2, 0, 0), wavs=wavs)
     put_wer(store, A, base, config=of_samples[0])
-    worse = scores((3, 2, 2, 2, 10, 10), EVIL)
+    worse = scores((3, 2, 2, 2, 10, 10), EVIL, wavs)
     put_wer(store, B, worse, base, config=of_samples[1], reduced=True)
     put_ab(store)
     store.write_json("manifests/train.json", MANIFEST)

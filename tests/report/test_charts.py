@@ -55,6 +55,13 @@ def test_the_data_is_what_was_drawn() -> None:
     assert shown_data(DOTS)[1][0] == ["a", "WER", "8", "5", "11"]
 
 
+@pytest.mark.parametrize(("low", "high"), [(9.0, 11.0), (5.0, 7.0), (9.0, 5.0)])
+def test_a_value_outside_its_interval_is_drawn(low: float, high: float) -> None:
+    chart = Chart("x", "x", "x", dots=(Dot("a", 8.0, low, high), Dot("b", 8.0, 7.0, 9.0)))
+    assert ET.fromstring(chart.svg()).tag.endswith("svg")
+    assert chart.csv().decode().splitlines()[1] == f"a,,8.0,{low},{high}"
+
+
 def test_a_name_is_no_formula_of_a_spreadsheet() -> None:
     chart = Chart("x", "x", "x", dots=(Dot("=1+1", 1.0),))
     assert chart.csv().decode().splitlines()[1].startswith("'=1+1,")
@@ -62,7 +69,7 @@ def test_a_name_is_no_formula_of_a_spreadsheet() -> None:
 
 def test_it_says_in_words_what_it_shows() -> None:
     assert DOTS.description == "Errors. a, WER 8 (5 to 11); b, WER 12; a, loose 6 (4 to 9)."
-    assert "a p50 from 200 at 1 to 350 at 2" in LINES.description
+    assert "a p50 from 200 at 1 to 350 at 2; a p95 434 at 2." in LINES.description
     assert LINES.description.endswith("the limit: 300.")
 
 
@@ -101,3 +108,29 @@ def test_every_colour_stands_out_from_the_paper_in_light_and_in_dark() -> None:
         assert contrast(named["alert"], named["alert-paper"]) >= 4.5
     named = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", light))
     assert [named[f"chart-{place}"] for place in range(len(COLOURS))] == list(COLOURS)
+
+
+def drawn(*lines: Line) -> ET.Element:
+    return ET.fromstring(Chart("x", "x", "streams", "ms", lines=lines).svg())
+
+
+def strokes(root: ET.Element) -> int:
+    """Lines of two points or more in a series' colour: marks are shapes of their own."""
+    paths = root.iter("{http://www.w3.org/2000/svg}path")
+    return sum(COLOURS[0] in p.get("style", "") and "fill: none" in p.get("style", "")
+               and "clip-path" in p.attrib for p in paths)  # fmt: skip
+
+
+def test_two_points_are_marks_and_no_curve() -> None:
+    two, three = ((1.0, 2.0), (2.0, 3.0)), ((1.0, 2.0), (2.0, 3.0), (4.0, 9.0))
+    assert strokes(drawn(Line("a", two))) == 0
+    assert strokes(drawn(Line("a", three))) == 1
+
+
+def test_a_level_that_failed_is_crossed_out_and_said() -> None:
+    line = Line("a", ((1.0, 2.0), (2.0, 3.0), (4.0, 9.0)), failed=(4.0,))
+    chart = Chart("x", "x", "streams", "ms", lines=(line,))
+    assert "a from 2 at 1 to 9 at 4 (failed at 4)" in chart.description
+    assert "level that failed" in chart.svg().decode()
+    passed = Chart("x", "x", "streams", "ms", lines=(Line("a", line.points),))
+    assert "level that failed" not in passed.svg().decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -174,9 +175,36 @@ def test_an_absent_file_and_one_without_fields_are_named(tmp_path: Path) -> None
         parse_result(b'{"kind": "tokenize"}', "run.json")
 
 
-def test_a_result_from_before_there_was_a_hash_of_the_content_is_read() -> None:
+def test_only_a_file_that_is_known_by_its_bytes_may_have_no_hash_of_its_content() -> None:
     value = without(json.loads(example()), "content_sha256")
-    assert parse_result(json.dumps(value).encode(), "run.json") == value
+    data = json.dumps(value).encode()
+    known = {hashlib.sha256(data).hexdigest()}
+    assert parse_result(data, "run.json", known) == value
+    with pytest.raises(ConfigError, match=r"run\.json has no content_sha256; take the file as it"):
+        parse_result(data, "run.json")
+    with pytest.raises(ConfigError, match="has no content_sha256"):
+        parse_result(data + b"\n", "run.json", known)
+    # Nor does a known file excuse a hash that is wrong.
+    edited = json.dumps({**value, "content_sha256": "0" * 64}).encode()
+    with pytest.raises(ConfigError, match="content_sha256 is not that of its content"):
+        parse_result(edited, "run.json", {hashlib.sha256(edited).hexdigest()})
+
+
+@pytest.mark.parametrize("kind", [{}, LOAD_TEST, SPEECH])
+def test_an_interval_that_is_reversed_is_refused_of_every_kind(kind: dict[str, Any]) -> None:
+    figures = {**kind.get("figures", FIGURES), "a": Figure(0.5, "", 9, 0.7, 0.3)}
+    with pytest.raises(ConfigError, match=r"figures\.a .*its interval is reversed, 0\.7 to 0\.3"):
+        parse_result(example(**{**kind, "figures": figures}), "run.json")
+
+
+@pytest.mark.parametrize("value", [0.1, 0.9])
+def test_a_figure_outside_its_interval_is_refused_where_that_cannot_be(value: float) -> None:
+    figures = {**LOAD_TEST["figures"], "rtf_p50": Figure(value, "", 9, 0.3, 0.7)}
+    with pytest.raises(ConfigError, match=r"figure rtf_p50 is 0\.[19], outside its interval"):
+        parse_result(example(**{**LOAD_TEST, "figures": figures}), "run.json")
+    # The median of a few runs may be outside an interval of another kind.
+    figures = {**FIGURES, "hours_per_min": Figure(value, "h/min", 9, 0.3, 0.7)}
+    parse_result(example(figures=figures), "run.json")
 
 
 def test_the_hash_is_the_same_before_a_result_is_written_and_after_it_is_read() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -109,6 +110,27 @@ def test_a_published_file_that_was_put_there_by_hand_is_refused(
     value["figures"]["hours_per_min"]["value"] = 99.0
     path.write_text(json.dumps(value))
     assert "content_sha256 is not that of its content: the file was edited" in refusal()
+    del value["content_sha256"]
+    path.write_text(json.dumps(value))
+    assert "has no content_sha256" in refusal()
+
+
+def test_every_file_published_before_hashes_is_there_and_unchanged() -> None:
+    found = {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in _without_hash()}
+    assert set(found) == set(published.BEFORE_HASHES)
+    for path in found.values():
+        published.read_published(path)
+
+
+def _without_hash() -> list[Path]:
+    paths = published.PUBLISHED.rglob("*.json")
+    return [path for path in paths if "content_sha256" not in json.loads(path.read_bytes())]
+
+
+def test_a_result_from_the_future_is_not_published(repository: Path) -> None:
+    with pytest.raises(ConfigError, match=r"started_at is 9998-.*more than a day ahead"):
+        published.publish(example(started_at="9998-11-29T10:00:00Z"), "run")
+    assert not (repository / "results").exists()
 
 
 def test_no_text_of_a_result_breaks_a_page(repository: Path) -> None:
@@ -172,6 +194,26 @@ def test_the_benchmark_writes_a_result_of_real_runs(
     row = made["rows"][0]
     share = made["figures"]["share_of_encoder"]["value"]
     assert share == pytest.approx(row["encoder_s"] / row["backfill_s"])
+    ablated = subprocess.run(
+        [
+            *(*command, "--ablate", "--profile", "--out", str(tmp_path / "ablated")),
+            *("--ways", "16 clips a batch; batches by samples"),
+        ],
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert ablated.returncode == 0, ablated.stderr
+    (path,) = (tmp_path / "ablated").rglob("*.json")
+    made = read_result(path)
+    assert [row["way"] for row in made["rows"]] == ["16 clips a batch", "batches by samples"]
+    for row in made["rows"]:
+        assert row["agreement"] == 1.0
+        assert row["codes_compared"] > 0
+        assert row["loop_hours_per_min"] > 0
+        assert sum(part["share"] for part in row["profile"]) == pytest.approx(1.0)
+    assert made["figures"]["speech_capacity_hours_per_min"]["value"] > 0
     few = subprocess.run(
         [*command, "--shards", "7"], env=environment, check=False, capture_output=True, text=True
     )

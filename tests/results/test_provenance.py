@@ -40,6 +40,7 @@ def test_a_gpu_is_named_as_its_chip(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_copied_files_name_the_commit_that_they_are_said_to_be_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(provenance, "_kept", [])
     monkeypatch.setattr(provenance, "_CHECKOUT", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     monkeypatch.delenv("SPEECH_COMMIT", raising=False)
@@ -47,5 +48,18 @@ def test_copied_files_name_the_commit_that_they_are_said_to_be_of(
     monkeypatch.setenv("SPEECH_COMMIT", "4d9b4ae")
     assert provenance.git_state() == {"commit": "4d9b4ae", "stated": True}
     monkeypatch.undo()
+    monkeypatch.setattr(provenance, "_kept", [])
     monkeypatch.setenv("SPEECH_COMMIT", "4d9b4ae")  # A checkout knows its own.
     assert provenance.git_state()["commit"] != "4d9b4ae"
+
+
+def test_a_long_measurement_is_of_the_commit_that_it_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provenance, "_kept", [])
+    monkeypatch.setattr(provenance, "_CHECKOUT", tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    monkeypatch.setenv("SPEECH_COMMIT", "4d9b4ae")
+    assert provenance.measurement_began().endswith("Z")
+    monkeypatch.setenv("SPEECH_COMMIT", "b2c3d4e")
+    assert provenance.git_state() == {"commit": "4d9b4ae", "stated": True}

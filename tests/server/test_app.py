@@ -21,6 +21,7 @@ from speech_servers import (
     LONG_TEXT,
     REPEATABLE,
     TIMEOUT_S,
+    both_forms,
     health,
     metric,
     post,
@@ -53,6 +54,7 @@ def test_openais_client_gets_speech_whole(server: SpeechServer) -> None:
     assert len(samples) > 2_048
 
 
+@both_forms
 def test_openais_client_streams_speech_while_it_is_made(server: SpeechServer) -> None:
     with (
         client(server) as api,
@@ -90,6 +92,7 @@ def test_openais_async_client_streams_speech(server: SpeechServer) -> None:
     assert same(asyncio.run(speak()), post(server, TEXT).content)
 
 
+@both_forms
 def test_the_same_seed_gives_the_same_speech_in_every_form(server: SpeechServer) -> None:
     pcm = post(server, TEXT).content
     wav = post(server, TEXT, response_format="wav")
@@ -105,6 +108,7 @@ def test_the_same_seed_gives_the_same_speech_in_every_form(server: SpeechServer)
     assert not same(post(server, TEXT, seed=2).content, pcm)
 
 
+@both_forms
 def test_a_whole_answer_is_the_same_bytes_whoever_else_is_served(server: SpeechServer) -> None:
     body = {"input": TEXT, "seed": 5, "stream": False}
 
@@ -129,6 +133,7 @@ def test_without_a_seed_the_one_that_was_drawn_is_told(server: SpeechServer) -> 
     assert same(again.content, first.content)
 
 
+@both_forms
 def test_events_carry_the_same_audio_and_end_with_the_usage(server: SpeechServer) -> None:
     answer = post(server, TEXT, stream_format="sse")
     assert answer.headers["content-type"].startswith("text/event-stream")
@@ -180,15 +185,16 @@ def test_headers_say_what_was_ignored_and_whose_request_it_was(server: SpeechSer
     assert "x-speech-ignored" not in post(server, TEXT).headers
 
 
+@both_forms
 @pytest.mark.parametrize(
     ("fields", "kind", "param"),
     [
         ({"voice": "bob"}, openai.BadRequestError, "voice"),
         ({"model": "whisper-1"}, openai.NotFoundError, "model"),
-        ({"response_format": "mp3"}, openai.BadRequestError, "response_format"),
-        ({"speed": 1.5}, openai.BadRequestError, "speed"),
+        ({"response_format": "mpeg"}, openai.BadRequestError, "response_format"),
+        ({"speed": 4.5}, openai.BadRequestError, "speed"),
         ({"input": ""}, openai.BadRequestError, "input"),
-        ({"input": "x" * 5_000}, openai.BadRequestError, "input"),
+        ({"input": "x" * 100_001}, openai.BadRequestError, "input"),
         ({"extra_body": {"foo": 1}}, openai.BadRequestError, "foo"),
         ({"instructions": 123}, openai.BadRequestError, "instructions"),
     ],
@@ -207,7 +213,7 @@ def test_openais_client_raises_its_own_errors(
     )
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\x00\xff", b'{"input": "\\ud800"}'])
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\x00\xff"])
 def test_a_body_that_is_not_json_is_refused_as_json(server: SpeechServer, body: bytes) -> None:
     answer = httpx.post(f"{server.url}/v1/audio/speech", content=body, timeout=TIMEOUT_S)
     assert answer.status_code == 400
@@ -215,6 +221,7 @@ def test_a_body_that_is_not_json_is_refused_as_json(server: SpeechServer, body: 
     assert answer.headers["x-request-id"]
 
 
+@both_forms
 def test_text_with_nothing_to_speak_is_refused(server: SpeechServer) -> None:
     answer = post(server, "\u200b \U0001f600")
     assert answer.status_code == 400, answer.text
@@ -230,6 +237,7 @@ def test_a_body_that_is_too_large_or_too_slow_is_refused(server: SpeechServer) -
         assert slow.recv(4_096).startswith(b"HTTP/1.1 408 ")
 
 
+@both_forms
 def test_models_and_voices_are_listed_as_openais_client_reads_them(server: SpeechServer) -> None:
     with client(server) as api:
         models = [model.id for model in api.models.list()]
@@ -248,7 +256,10 @@ def test_models_and_voices_are_listed_as_openais_client_reads_them(server: Speec
 def test_each_of_openais_voices_speaks(server: SpeechServer) -> None:
     own = {name: post(server, TEXT, voice=name).content for name in ("heart", "michael")}
     assert not same(own["heart"], own["michael"])
-    assert any(same(post(server, TEXT, voice="alloy").content, pcm) for pcm in own.values())
+    listed = httpx.get(f"{server.url}/v1/audio/voices", timeout=TIMEOUT_S).json()["data"]
+    alias_of = {voice["id"]: voice["alias_of"] for voice in listed}
+    for name in OPENAI_VOICES:
+        assert same(post(server, TEXT, voice=name).content, own[alias_of[name]]), name
     assert same(post(server, TEXT, voice="HEART").content, own["heart"])
 
 
@@ -271,6 +282,7 @@ def test_what_is_not_there_says_so_in_json(
     assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
 
 
+@both_forms
 def test_operators_see_how_the_server_is(server: SpeechServer, endless_voice: Path) -> None:
     wait_until_free(server)
     assert health(server) == {"status": "ok", "active_streams": 0, "queued": 0}
@@ -279,10 +291,11 @@ def test_operators_see_how_the_server_is(server: SpeechServer, endless_voice: Pa
     assert config["config_sha256"] == server.config_sha256
     assert config["preset"] == server.preset == "embedded-bf16"
     assert config["engine"]["slot_rule"] in ("enforced", "dropped")
-    assert config["formats"] == ["pcm", "wav"]
+    assert config["formats"] == ["pcm", "wav", "mp3", "opus", "aac", "flac", "mulaw"]
     assert config["limits"]["config_s"] == 1
 
 
+@both_forms
 def test_metrics_count_what_was_spoken(server: SpeechServer) -> None:
     labels = {"transport": "http"}
     spoken = metric(server, "speech_ttfa_seconds_count")
@@ -307,6 +320,12 @@ def test_the_routes_are_described_in_openapi(server: SpeechServer) -> None:
     document = httpx.get(f"{server.url}/openapi.json").json()
     schema = document["paths"]["/v1/audio/speech"]["post"]["requestBody"]["content"]
     assert "input" in schema["application/json"]["schema"]["properties"]
+    headers = document["paths"]["/v1/audio/speech"]["post"]["responses"]["200"]["headers"]
+    answer = post(server, TEXT, stream=False, language="en")
+    assert headers.keys() == {name for name in answer.headers if name.startswith("x-")} - {
+        "x-accel-buffering"
+    }
+    assert document["paths"]["/metrics"]["get"]["responses"].keys() == {"200", "401", "503"}
 
 
 def test_the_page_comes_from_this_server_alone(server: SpeechServer) -> None:

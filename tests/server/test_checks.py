@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from server import checks
+from server import checks, loading
 from server.checks import (
     REQUIRED,
     Check,
@@ -20,6 +20,7 @@ from server.checks import (
     write_check,
 )
 from server.errors import WeightsError
+from server.presets import load_preset, served_as
 
 if TYPE_CHECKING:
     from multiprocessing.synchronize import Barrier
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 PASSED = Check(passed=True, detail="as it must be", value=0.01, limit=0.05)
 FAILED = Check(passed=False, detail="mean KL 0.3 nats", value=0.3, limit=0.05)
-SERVED = Served("weights", "settings", {"fidelity": 0.05})
+SERVED = Served("weights", "settings", "cpu", {"fidelity": 0.05})
 WRITERS = 4
 
 
@@ -59,8 +60,10 @@ def test_a_check_that_was_never_made_is_named(path: Path) -> None:
 def test_a_check_that_failed_is_named_with_what_was_found(path: Path) -> None:
     pass_all(path)
     write_check(path, SERVED, "fidelity", FAILED)
-    with pytest.raises(WeightsError, match=r"preset small .*fidelity: mean KL 0\.3 nats"):
+    with pytest.raises(WeightsError, match=r"preset small .*fidelity: mean KL 0\.3 nats") as found:
         require_checks(path, SERVED, "small")
+    for remedy in ("more calibration texts", "group_size", "fp8", "max_mean_kl_nats"):
+        assert remedy in str(found.value)
 
 
 @pytest.mark.parametrize(
@@ -105,19 +108,86 @@ def test_a_file_from_before_settings_counted_is_made_again(path: Path) -> None:
     require_checks(path, SERVED, "small")
 
 
+def test_checks_of_another_device_do_not_count_and_stay(path: Path) -> None:
+    pass_all(path)
+    on_gpu = replace(SERVED, device="cuda")
+    with pytest.raises(WeightsError, match=r"settings on cuda, only on cpu; fidelity was not"):
+        require_checks(path, on_gpu, "small")
+    write_check(path, on_gpu, "fidelity", FAILED)
+    require_checks(path, SERVED, "small")
+    assert read_checks(path, on_gpu) == {"fidelity": FAILED}
+
+
+REDUCED = replace(PASSED, detail="of few", generations=2, reduced=True)
+WHOLE = replace(FAILED, detail="of all", generations=32)
+
+
+def test_a_reduced_run_takes_no_whole_ones_place_and_a_whole_one_takes_its(path: Path) -> None:
+    assert write_check(path, SERVED, "fidelity", REDUCED) == REDUCED
+    write_check(path, SERVED, "engine", PASSED)
+    assert require_checks(path, SERVED, "small")["fidelity"].reduced
+    again = replace(REDUCED, generations=3)
+    assert write_check(path, SERVED, "fidelity", again) == again
+    assert write_check(path, SERVED, "fidelity", WHOLE) == WHOLE
+    assert write_check(path, SERVED, "fidelity", REDUCED) == WHOLE
+    looser = replace(SERVED, limits={"fidelity": 0.5})  # Nor by way of another limit.
+    assert write_check(path, looser, "fidelity", replace(REDUCED, limit=0.5)) == WHOLE
+    with pytest.raises(WeightsError, match="fidelity: of all"):
+        require_checks(path, SERVED, "small")
+    passed = replace(PASSED, generations=32)
+    assert write_check(path, SERVED, "fidelity", passed) == passed
+    others = replace(SERVED, weights_sha256="others")
+    assert write_check(path, others, "fidelity", REDUCED) == REDUCED
+
+
+def test_a_value_that_is_no_number_leaves_a_file_that_can_be_read(path: Path) -> None:
+    write_check(path, SERVED, "fidelity", replace(FAILED, value=float("nan")))
+    assert read_checks(path, SERVED)["fidelity"] == replace(FAILED, value=None)
+
+
+def file_of(**changes: object) -> str:
+    """A file of checks, of which one differs."""
+    row = {"code_version": "1", "passed": True, "detail": "", "value": 0.0, "limit": 0.05}
+    value = {
+        "schema_version": 3,
+        "weights_sha256": "weights",
+        "settings_sha256": "settings",
+        "checks": {"cpu": {"engine": {**row}, "fidelity": {**row, **changes}}},
+    }
+    return json.dumps(value)
+
+
+def test_a_file_as_it_is_written_is_read(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_text(file_of())
+    require_checks(path, SERVED, "small")
+
+
 DAMAGED = [
     "{",
     "[]",
     '{"schema_version": 9, "checks": {}, "weights_sha256": ""}',
-    '{"schema_version": 2, "checks": {}, "weights_sha256": ""}',
-    json.dumps(
-        {
-            "schema_version": 2,
-            "weights_sha256": "",
-            "settings_sha256": "",
-            "checks": {"engine": {"code_version": "1", "ok": 1}},
-        }
-    ),
+    '{"schema_version": 3, "checks": {}, "weights_sha256": ""}',
+    '{"schema_version": 1e999}',
+    '{"schema_version": "3"}',
+    '{"schema_version": true}',
+    file_of().replace('"weights"', "[" * 100_000),
+    file_of(ok=1),
+    file_of(passed="false"),
+    file_of(passed=1),
+    file_of(value=0.06),
+    file_of(value=float("nan")),
+    file_of(value=float("inf")),
+    file_of(value=True),
+    file_of(value="0"),
+    file_of(value=None),
+    file_of(limit="0.05"),
+    file_of(limit=[]),
+    file_of(detail=None),
+    file_of(code_version=1),
+    file_of(reduced="no"),
+    file_of(generations=0),
+    file_of(generations=1.5),
 ]
 
 
@@ -152,6 +222,33 @@ def test_processes_that_write_at_once_lose_no_check(path: Path) -> None:
             writer.join(60)
         assert sorted(read_checks(path, SERVED)) == names
         path.unlink()
+
+
+def test_a_server_takes_a_reduced_check_and_says_so_but_no_edited_recipe(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = path.parents[2] / "presets.toml"
+    recipe = 'checkpoint = { scheme = "w4a16", base = "." }'
+    table.write_text(f'[presets.small]\nmodel = "store"\ncodec = "."\n{recipe}\n')
+    monkeypatch.setenv("SPEECH_PRESETS", str(table))
+    path.parent.mkdir(parents=True)
+    (path.parent / "model.safetensors").write_bytes(b"weights")
+    record = {"recipe": {"scheme": "w4a16", "base": ".", "group_size": 128}}
+    (path.parent / "checkpoint.json").write_text(json.dumps(record))
+    preset, store = load_preset("small"), str(path.parents[2])
+    served = served_as(preset, weights_sha256(path.parent), "cpu")
+    write_check(path, served, "engine", PASSED)
+    write_check(path, served, "fidelity", REDUCED)
+    found = loading._passed_checks(preset, path.parent, "cpu", store)
+    assert found == {"engine": PASSED, "fidelity": REDUCED}
+    assert caplog.messages == [
+        "small: its check fidelity is of a reduced run (2 generations); a whole one may fail it"
+    ]
+    with pytest.raises(WeightsError, match="on cuda, only on cpu"):
+        loading._passed_checks(preset, path.parent, "cuda", store)
+    table.write_text(table.read_text().replace("w4a16", "fp8"))
+    with pytest.raises(WeightsError, match=r"made as w4a16 .* preset small says fp8 from"):
+        loading._passed_checks(load_preset("small"), path.parent, "cpu", store)
 
 
 def test_the_record_and_the_checks_are_not_weights(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ import torch
 from snac import SNAC
 
 from server import frames
-from server.codec import load_codec, read_identity
+from server.codec import float32_products, load_codec, read_identity
 from server.codec_encoder import BatchEncoder
 from server.errors import ConfigurationError, WeightsError
 from speech_assets.corpus.audio import decode_clip
@@ -118,10 +119,10 @@ def test_a_codec_of_another_layout_is_refused(tmp_path: Path, change: dict, mess
 
 
 def test_damaged_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(WeightsError, match=r"config\.json: missing"):
+    with pytest.raises(WeightsError, match=r"config\.json: no such file; a codec folder"):
         load_codec(tmp_path)
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(WeightsError, match="not JSON"):
+    with pytest.raises(WeightsError, match=r"not readable as JSON: .*fetch the codec again"):
         load_codec(tmp_path)
     shutil.copy(CODEC / "config.json", tmp_path)
     (tmp_path / "pytorch_model.bin").write_bytes(b"PK not a model")
@@ -134,3 +135,22 @@ def test_cuda_options_on_the_cpu_are_refused(codec: Codec) -> None:
         BatchEncoder(codec, compiled=True)
     with pytest.raises(ConfigurationError, match="precision=fp16"):
         BatchEncoder(codec, precision="fp16")
+
+
+def test_who_needs_exact_products_waits_until_rounded_ones_are_over() -> None:
+    def flags() -> tuple[object, bool]:
+        return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+
+    seen: list[tuple[object, bool]] = []
+
+    def exactly() -> None:
+        with float32_products(tf32=False):
+            seen.append(flags())
+
+    with float32_products(tf32=True):
+        thread = threading.Thread(target=exactly)
+        thread.start()
+        thread.join(0.05)
+        assert (flags(), seen) == ((True, True), [])
+    thread.join()
+    assert (flags(), seen) == ((False, False), [(False, False)])

@@ -42,9 +42,11 @@ def expected(codes) -> list[NDArray[np.int16]]:
     return [np.round(wave * 32_767).astype(np.int16) for wave in waves]
 
 
-@pytest.mark.parametrize("dtype", LARGEST_ERROR_DB)
-def test_graphs_give_the_audio_of_a_cpu(codes, expected, dtype):
-    options = DecoderOptions(dtype=dtype, batch_sizes=SIZES)
+@pytest.mark.parametrize(
+    ("dtype", "kernels"), [*((dtype, "torch") for dtype in LARGEST_ERROR_DB), ("float16", "triton")]
+)
+def test_graphs_give_the_audio_of_a_cpu(codes, expected, dtype, kernels):
+    options = DecoderOptions(dtype=dtype, kernels=kernels, batch_sizes=SIZES)
     decoder = CodecDecoder(load_codec(CODEC, device=torch.device("cuda")), options)
     decoder.warm_up()
     for hop in options.hops:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
+import re
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,8 +24,10 @@ from lineage_run import processes_with, wait_for
 from speech_servers import (
     LONG_TEXT,
     SAME,
+    SOCKET,
     TIMEOUT_S,
     audio_of,
+    both_forms,
     health,
     metric,
     open_socket,
@@ -35,7 +40,11 @@ from speech_servers import (
     types_of,
     wait_until_free,
 )
+from websockets.client import ClientProtocol
 from websockets.exceptions import ConnectionClosed
+from websockets.frames import Frame, Opcode
+from websockets.protocol import State
+from websockets.uri import parse_uri
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -45,6 +54,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 TEXT = "hello there"
 MARK = "SPEECH_TEST_MARK"
+STALL_S = 1
+PAUSE_S = 0.03  # Of a slow reader, after each of its reads of at most 16 KiB.
 # The server as it is, but that its engine dies after the first audio, which takes at most 50 steps.
 DYING = """
 import server.engine_core as core, sys
@@ -61,11 +72,19 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+in_both_forms = pytest.mark.parametrize(
+    "form", [(), ("--api-processes", "2")], ids=["one_process", "api_processes"]
+)
+
+
 @pytest.fixture(scope="module")
 def small_server(endless_voice: Path) -> Iterator[SpeechServer]:
     """Two places, a queue of two, and little patience with readers that stall."""
     with running(
-        endless_voice, *("--max-streams", "2", "--max-queue", "2", "--limit", "stall_s=1")
+        endless_voice,
+        *("--max-streams", "2", "--max-queue", "2", "--limit", f"stall_s={STALL_S}"),
+        # However slow the machine, who waits gets a place.
+        *("--limit", "queue_s=100"),
     ) as server:
         yield server
 
@@ -73,6 +92,7 @@ def small_server(endless_voice: Path) -> Iterator[SpeechServer]:
 # ---- clients ------------------------------------------------------------------------------------
 
 
+@both_forms
 def test_a_client_that_goes_away_frees_its_place_and_the_next_is_not_affected(
     server: SpeechServer,
 ) -> None:
@@ -86,6 +106,7 @@ def test_a_client_that_goes_away_frees_its_place_and_the_next_is_not_affected(
     assert metric(server, "speech_requests_total", outcome="cancelled") == cancelled + 1
 
 
+@both_forms
 def test_a_client_that_goes_away_before_the_first_chunk_leaves_nothing(
     server: SpeechServer,
 ) -> None:
@@ -109,6 +130,61 @@ def test_a_reader_that_stalls_is_cut_off_and_others_are_not(small_server: Speech
     assert not received.endswith(b"0\r\n\r\n")  # It must not look complete.
 
 
+def test_a_reader_of_a_whole_answer_that_stalls_is_cut_off(small_server: SpeechServer) -> None:
+    stalled = metric(small_server, "speech_requests_total", outcome="stalled")
+    # Played slowly, it is more than buffers take.
+    whole = {"stream": False, "speed": 0.25}
+    with raw_request(small_server, LONG_TEXT, receive_buffer=4_096, **whole) as client:
+        wait_for(
+            lambda: metric(small_server, "speech_requests_total", outcome="stalled") > stalled,
+            "the stalled reader is cut off",
+        )
+        head, _, body = read_all(client).partition(b"\r\n\r\n")
+    length = re.search(rb"content-length: (\d+)", head)
+    assert length is not None
+    assert int(length[1]) > len(body)
+
+
+def test_a_slow_reader_of_a_whole_sentence_gets_all_of_it_in_one_message(
+    small_server: SpeechServer,
+) -> None:
+    url = httpx.URL(small_server.url)
+    protocol = ClientProtocol(parse_uri(f"ws://{url.host}:{url.port}{SOCKET}"), max_size=None)
+    frames: list[Frame] = []
+
+    def read(client: socket.socket) -> None:
+        client.sendall(b"".join(protocol.data_to_send()))
+        data = client.recv(16_384)
+        assert data, "it was cut off"
+        protocol.receive_data(data)
+        frames.extend(each for each in protocol.events_received() if isinstance(each, Frame))
+
+    with socket.create_connection((url.host, url.port), TIMEOUT_S) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+        protocol.send_request(protocol.connect())
+        while protocol.state is State.CONNECTING:
+            read(client)
+        for message in (
+            {"type": "session.config", **SAME, "speed": 0.25},
+            {"type": "input.text", "text": LONG_TEXT},
+            {"type": "input.done"},
+        ):
+            protocol.send_text(json.dumps(message).encode())
+        pauses = 0
+        while not frames or b"session.done" not in bytes(frames[-1].data):
+            read(client)
+            if frames:  # audio.start has come: from here on a reader that is slow.
+                time.sleep(PAUSE_S)
+                pauses += 1
+    at = next(n for n, frame in enumerate(frames) if frame.opcode is Opcode.BINARY)
+    audio = list(itertools.takewhile(lambda frame: frame.opcode is not Opcode.TEXT, frames[at:]))
+    assert [frame.fin for frame in audio] == [False] * (len(audio) - 1) + [True]
+    done = json.loads(frames[at + len(audio)].data)
+    assert (done["error"], done["total_bytes"]) == (False, sum(len(f.data) for f in audio))
+    # Else it would show nothing: it was read for longer than a reader may take nothing.
+    assert pauses * PAUSE_S > 2 * STALL_S
+
+
 def test_a_socket_that_stalls_is_cut_off(small_server: SpeechServer) -> None:
     stalled = metric(small_server, "speech_requests_total", outcome="stalled")
     with open_socket(small_server, receive_buffer=4_096) as client:
@@ -123,6 +199,7 @@ def test_a_socket_that_stalls_is_cut_off(small_server: SpeechServer) -> None:
             receive(client, "session.done")
 
 
+@both_forms
 def test_a_socket_that_breaks_within_an_utterance_frees_its_place(server: SpeechServer) -> None:
     with open_socket(server) as client:
         say(client, LONG_TEXT)
@@ -177,6 +254,7 @@ def test_a_socket_is_told_of_overload_and_goes_on(small_server: SpeechServer) ->
         assert audio_of(receive(client, "session.done"))
 
 
+@both_forms
 def test_clients_of_one_moment_get_their_own_audio(server: SpeechServer) -> None:
     texts = ["the first of them", "and quite another", "a third text", "the last one"]
     alone = [post(server, text, temperature=0).content for text in texts]
@@ -187,6 +265,7 @@ def test_clients_of_one_moment_get_their_own_audio(server: SpeechServer) -> None
     assert not any(same(alone[0], other) for other in together[1:])
 
 
+@both_forms
 def test_requests_of_one_id_are_two_requests(server: SpeechServer) -> None:
     texts = ["the first of them", "and quite another"]
     alone = [post(server, text).content for text in texts]
@@ -208,10 +287,11 @@ def test_requests_of_one_id_are_two_requests(server: SpeechServer) -> None:
 # ---- the engine ---------------------------------------------------------------------------------
 
 
+@in_both_forms
 def test_an_engine_that_dies_is_an_error_to_clients_and_exit_5_to_the_starter(
-    endless_voice: Path, mark: str
+    endless_voice: Path, mark: str, form: tuple[str, ...]
 ) -> None:
-    with started(endless_voice, mark, "-c", DYING) as process:
+    with started(endless_voice, mark, "-c", DYING, *form) as process:
         url = ready_url(process)
         with httpx.stream(
             "POST",
@@ -233,10 +313,11 @@ def test_an_engine_that_dies_is_an_error_to_clients_and_exit_5_to_the_starter(
 # ---- the process --------------------------------------------------------------------------------
 
 
+@in_both_forms
 def test_sigterm_finishes_what_was_begun_and_takes_nothing_new(
-    endless_voice: Path, mark: str
+    endless_voice: Path, mark: str, form: tuple[str, ...]
 ) -> None:
-    with started(endless_voice, mark, "-m", "server") as process:
+    with started(endless_voice, mark, "-m", "server", *form) as process:
         url = ready_url(process)
         with (
             httpx.Client(base_url=url, timeout=TIMEOUT_S) as api,
@@ -248,7 +329,9 @@ def test_sigterm_finishes_what_was_begun_and_takes_nothing_new(
         ):
             chunks = answer.iter_raw()
             audio = next(chunks)
-            process.send_signal(signal.SIGTERM)
+            # As who ends a service does: to each of its processes.
+            for each in processes_with(MARK, mark):
+                each.send_signal(signal.SIGTERM)
             wait_for(lambda: httpx.get(f"{url}/ready").status_code == 503, "it drains")
             refused = httpx.post(f"{url}/v1/audio/speech", json={"input": TEXT})
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "not_ready")
@@ -314,7 +397,10 @@ def test_a_damaged_checkpoint_is_exit_3_with_the_files_name(
         (["--max-streams", "0"], "max_streams"),
         (["--limit", "stall=1"], "stall"),
         (["--limit", "stall_s=soon"], "soon"),
+        (["--limit", "stall_s=inf"], "finite"),
         (["--port", "70000"], "70000"),
+        (["--allow-origin", "https://example.org/"], "https://example.org/"),
+        (["--allow-origin", "example.org"], "example.org"),
         (["--nonsense"], "--nonsense"),
     ],
 )
@@ -349,8 +435,9 @@ def test_the_configuration_can_be_had_without_serving(
     assert printed.items() <= shown.items()
 
 
+@in_both_forms
 def test_the_server_and_its_children_end_when_their_starter_is_killed(
-    endless_voice: Path, mark: str
+    endless_voice: Path, mark: str, form: tuple[str, ...]
 ) -> None:
     script = (
         "import sys, time\n"
@@ -359,7 +446,7 @@ def test_the_server_and_its_children_end_when_their_starter_is_killed(
         "    print(server.url, flush=True)\n"
         "    time.sleep(600)\n"
     )
-    with started(endless_voice, mark, "-c", script, options=()) as starter:
+    with started(endless_voice, mark, "-c", script, *form, options=()) as starter:
         assert starter.stdout is not None
         url = starter.stdout.readline().decode().strip()
         with httpx.stream(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,15 @@ def test_a_llama_vocabulary_of_orpheus_needs_no_file(tmp_path: Path) -> None:
         ({"sampling": {"top_p": 0}}, "top_p 0"),
         ({"sampling": {"repetition_penalty": -1}}, "repetition_penalty -1"),
         ({"voices": 3}, "voices is 3; it must be a list"),
+        ({"voices": [None]}, r"voices is \[None\]; it must be a list of texts"),
+        ({"prompt_order": {"phonemes": 1}}, "prompt_order is .* it must be a list of texts"),
+        ({"prompt_order": [[], "phonemes"]}, "prompt_order is .* it must be a list of texts"),
+        ({"sampling": []}, r"sampling is \[\]; it must be an object"),
+        ({"sampling": {"top_p": 10**400}}, r"sampling\.top_p is 1000"),
+        ({"sampling": {"top_p": "all"}}, r"sampling\.top_p is 'all'"),
+        ({"audio_base": 64.0}, r"audio_base is 64\.0; it must be a whole number"),
+        ({"audio_base": -64}, "audio_base is -64; it must be a whole number"),
+        ({"end_of_speech": True}, "end_of_speech is True; it must be a whole number"),
         ({"phonemes": 5}, "phonemes is 5; it must be a list"),
     ],
 )
@@ -140,8 +150,22 @@ def test_what_is_missing_or_damaged_is_named(voice: Path) -> None:
         ({"intermediate_size": 128}, r"gate_proj\.weight has shape \[160, 64\], .*\[128, 64\]"),
         ({"num_key_value_heads": 2}, r"k_proj\.weight has shape \[32, 64\]"),
         ({"tie_word_embeddings": False}, r"lm_head\.weight is missing"),
-        ({"hidden_size": "wide"}, "invalid literal"),
-        ({"hidden_size": None}, "int"),
+        ({"hidden_size": "wide"}, "hidden_size is 'wide'; it must be a whole number"),
+        ({"hidden_size": None}, "hidden_size is None; it must be a whole number"),
+        ({"hidden_size": 64.0}, r"hidden_size is 64\.0"),
+        ({"hidden_size": 10**400}, "hidden_size is 1000"),
+        ({"num_hidden_layers": -1}, "num_hidden_layers is -1; it must be a whole number from 1"),
+        ({"num_hidden_layers": 1}, r"layers\.1\.\S+ is no tensor of the model that config"),
+        ({"num_hidden_layers": True}, "num_hidden_layers is True"),
+        ({"num_attention_heads": 0, "head_dim": None}, "num_attention_heads is 0"),
+        ({"num_attention_heads": 3, "head_dim": None}, "3 does not divide hidden_size 64"),
+        ({"num_key_value_heads": 3}, "3 does not divide num_attention_heads 2"),
+        ({"tie_word_embeddings": "false"}, "tie_word_embeddings is 'false'; it must be true"),
+        ({"attention_bias": 1}, "attention_bias is 1; it must be true or false"),
+        ({"rms_norm_eps": -1e-5}, "rms_norm_eps is -1e-05"),
+        ({"rms_norm_eps": "small"}, "rms_norm_eps is 'small'"),
+        ({"quantization_config": []}, "quantization_config names no quant_method"),
+        ({"quantization_config": {}}, "quantization_config names no quant_method"),
     ],
 )
 def test_a_config_of_another_checkpoint_is_refused(
@@ -172,6 +196,11 @@ def test_quantized_weights_have_other_names(voice: Path) -> None:
     with pytest.raises(WeightsError, match=rf"{name} is missing"):
         open_checkpoint(voice)
     save_file({**state, f"{name}_packed": packed[:, :8].contiguous()}, voice / "model.safetensors")
+    with pytest.raises(WeightsError, match=rf"{name} is missing"):
+        open_checkpoint(voice)
+    config = json.loads((voice / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "compressed-tensors"}
+    (voice / "config.json").write_text(json.dumps(config))
     assert open_checkpoint(voice).layers == 2
 
 
@@ -188,8 +217,54 @@ def test_weights_in_several_files_are_read_by_their_index(voice: Path) -> None:
     index = voice / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": weight_map}))
     assert open_checkpoint(voice).layers == 2
+    save_file({name: state[name] for name in names[4:]}, voice / "b.safetensors")
+    with pytest.raises(WeightsError, match=rf"{re.escape(names[4])} is in another file, too"):
+        open_checkpoint(voice)
     (voice / "b.safetensors").unlink()
     with pytest.raises(WeightsError, match=r"b\.safetensors: no such file"):
+        open_checkpoint(voice)
+
+
+@pytest.mark.parametrize("held", ["[]", "{}", "3", '{"a": []}', '{"a": "../a"}', '{"a": null}'])
+def test_an_index_that_names_no_files_is_refused(voice: Path, held: str) -> None:
+    (voice / "model.safetensors.index.json").write_text(f'{{"weight_map": {held}}}')
+    with pytest.raises(WeightsError, match=r"index\.json: weight_map gives no .* again"):
+        open_checkpoint(voice)
+
+
+DEEP = '{"a": ' * 100_000
+
+
+@pytest.mark.parametrize(
+    "text", [DEEP, '{"hidden_size": 1e400}', '{"a": NaN}', "[]", "{", "\udcff"]
+)
+@pytest.mark.parametrize("name", ["config.json", "layout.json", "model.safetensors.index.json"])
+def test_a_file_that_is_no_json_object_is_one_line(voice: Path, name: str, text: str) -> None:
+    (voice / name).write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(WeightsError, match=rf"{name}: not readable as JSON: .*again$") as caught:
+        open_checkpoint(voice)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_tensor_of_another_model_is_refused_and_a_loose_head_is_not(voice: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    path = voice / "model.safetensors"
+    state = load_file(path)
+    embedding = state["model.embed_tokens.weight"]
+    save_file({**state, "lm_head.weight": embedding.clone()}, path)
+    assert open_checkpoint(voice).tied_head
+    save_file({**state, "lm_head.weight": embedding[:, :8].contiguous()}, path)
+    with pytest.raises(WeightsError, match=r"lm_head\.weight has shape .* than the embedding"):
+        open_checkpoint(voice)
+    bias = "model.layers.0.self_attn.q_proj.bias"
+    for name in ("visual.weight", bias, "model.layers.2.mlp.up_proj.weight"):
+        save_file({**state, name: embedding[0].clone()}, path)
+        with pytest.raises(WeightsError, match=rf"{name} is no tensor of the model"):
+            open_checkpoint(voice)
+    whole = state["model.norm.weight"]
+    save_file({**state, "model.norm.weight": whole.int()}, path)
+    with pytest.raises(WeightsError, match=r"norm\.weight is I32, and config\.json has no quant"):
         open_checkpoint(voice)
 
 

@@ -43,7 +43,7 @@ def test_an_end_is_counted_with_the_figures_that_it_reached() -> None:
     metrics.ended("http", "stop", ttfa_ms=120, ttfs_ms=140, rtf=0.5, misaligned_tokens=3)
     metrics.ended("websocket", "refused")
     assert value(metrics, "speech_requests_total", transport="http", outcome="stop") == 1
-    assert value(metrics, "speech_requests_total", outcome="refused") == 1
+    assert value(metrics, "speech_requests_total", transport="websocket", outcome="refused") == 1
     assert value(metrics, "speech_ttfa_seconds_sum") == pytest.approx(0.12)
     assert value(metrics, "speech_ttfs_seconds_bucket", le="0.15") == 1
     assert value(metrics, "speech_rtf_count") == 1

@@ -10,9 +10,13 @@ import soundfile
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from speech_servers import LONG_TEXT, health, post, same, wait_until_free
 
+from server.formats import FORMATS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from conftest import Guarded
 
     from resources.speech_server import SpeechServer
 
@@ -94,6 +98,30 @@ def test_text_is_heard_and_measured(page: Page, server: SpeechServer, tmp_path: 
     assert same(saved.tobytes(), expected)
 
 
+def test_speech_is_heard_at_another_speed_and_saved_in_another_format(
+    page: Page, server: SpeechServer
+) -> None:
+    page.get_by_label("Text to speak").fill("hello there.")
+    page.get_by_text("More settings").click()
+    page.get_by_label("Seed").fill("1")
+    page.get_by_label("Speed").fill("1.5")
+    page.get_by_label("Trim the silence").uncheck()
+    assert page.get_by_label("Save as").locator("option").all_text_contents() == list(FORMATS)
+    page.get_by_label("Save as").select_option("flac")
+    page.get_by_role("button", name="Speak").click()
+    link = page.get_by_role("link", name="Save as FLAC")
+    expect(link).to_be_visible()
+    with page.expect_download() as download:
+        link.click()
+    assert download.value.suggested_filename == "speech.flac"
+    saved, rate = soundfile.read(download.value.path(), dtype="int16")
+    whole = post(server, "hello there.", speed=1.5, stream=False)
+    assert rate == 24_000
+    assert same(saved.tobytes(), whole.content)
+    assert page.locator("#duration").text_content() == f"{len(saved) / 24_000:.2f} s"
+    expect(link).to_be_visible()
+
+
 def test_audio_is_played_while_it_comes_and_stops_at_once(page: Page, server: SpeechServer) -> None:
     page.get_by_text("More settings").click()
     page.get_by_label("Seed").fill("1")
@@ -140,3 +168,25 @@ def test_every_control_has_a_name_and_can_be_reached_by_keyboard(page: Page) -> 
     assert names[:4] == ["Text to speak", "Voice", "Speak", "More settings"]
     assert page.locator("html").get_attribute("lang") == "en"
     assert page.locator("#waveform").get_attribute("aria-label")
+
+
+def test_a_server_that_wants_a_token_is_used_with_it(browser: Browser, guarded: Guarded) -> None:
+    page = browser.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    expect.set_options(timeout=PATIENCE_MS)
+    page.goto(guarded.url)
+    field = page.get_by_label("Token that this server wants")
+    field.fill("not-the-token-at-all")
+    field.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("does not know this token")
+    field.fill(guarded.token)
+    field.press("Enter")
+    expect(page.locator("body")).to_have_attribute("data-state", "ready")
+    expect(field).to_be_hidden()
+    page.get_by_label("Text to speak").fill("hello there.")
+    page.get_by_role("button", name="Speak").click()
+    expect(page.get_by_role("link", name="Save as WAV")).to_be_visible()
+    # A reload keeps it, another tab has to be told.
+    page.reload()
+    expect(page.locator("body")).to_have_attribute("data-state", "ready")
+    page.close()

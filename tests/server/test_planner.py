@@ -40,8 +40,13 @@ def as_steps(count: int, per_step: int = 1) -> list[int]:
 
 @dataclass
 class Player:
-    """Plays from the first sample on, without a buffer; counts what it lacks."""
+    """Plays from the first sample on, without a buffer; counts what it lacks.
 
+    It plays `speed` times faster, and the last `held_s` (as played) stay in an encoder.
+    """
+
+    speed: float = 1.0
+    held_s: float = 0.0
     dry_s: float | None = None
     samples: int = 0
     gaps_s: list[float] = field(default_factory=list)
@@ -49,9 +54,13 @@ class Player:
     def receive(self, samples: int, now: float) -> None:
         if self.dry_s is not None and now > self.dry_s + 1e-9:
             self.gaps_s.append(now - self.dry_s)
-        start = now if self.dry_s is None else max(now, self.dry_s)
-        self.dry_s = start + samples / frames.SAMPLE_RATE_HZ
+        seconds = samples / frames.SAMPLE_RATE_HZ / self.speed
+        kept_s = min(self.held_s, seconds)
+        self.held_s -= kept_s
         self.samples += samples
+        if seconds > kept_s:
+            start = now if self.dry_s is None else max(now, self.dry_s)
+            self.dry_s = start + seconds - kept_s
 
 
 class Simulation:
@@ -75,12 +84,20 @@ class Simulation:
         self.pending: list[tuple[float, PlannedBatch]] = []
         self.batches: list[PlannedBatch] = []
 
-    def open(self, name: str, *, lead_in: bool = False, paced: bool = True) -> None:
-        self.planner.open(name, lead_in=lead_in, paced=paced)
+    def open(
+        self,
+        name: str,
+        *,
+        lead_in: bool = False,
+        paced: bool = True,
+        speed: float = 1.0,
+        held_s: float = 0.0,
+    ) -> None:
+        self.planner.open(name, lead_in=lead_in, paced=paced, speed=speed, held_s=held_s)
         if not paced:
             self.unpaced.add(name)
         self.tokens[name], self.emitted[name] = 0, 0
-        self.players[name] = Player()
+        self.players[name] = Player(speed, held_s)
 
     def step(self, counts: dict[str, int], step_s: float) -> None:
         self._advance(self.now + step_s)
@@ -190,7 +207,7 @@ def test_rows_of_a_stream_that_nobody_plays_yet_do_not_depend_on_the_clock(
     """The same rows with the same context, in whatever bursts tokens come and whoever else is."""
     length = data.draw(st.integers(1, 40)) * 7 + data.draw(st.integers(0, 6))
 
-    def rows() -> list[tuple[int, int, int]]:
+    def rows() -> list[tuple[int, int, int, bool]]:
         simulation = Simulation(config, decode_s=data.draw(st.sampled_from([0.0, 0.004, 0.2])))
         simulation.open("whole", lead_in=lead_in, paced=False)
         simulation.open("other")
@@ -204,7 +221,7 @@ def test_rows_of_a_stream_that_nobody_plays_yet_do_not_depend_on_the_clock(
         simulation.end("other")
         simulation.finish()
         assert simulation.emitted["whole"] == expected_latents(length)
-        return [(row.start, row.latents, row.end) for row in simulation.rows["whole"]]
+        return [(row.start, row.latents, row.end, row.is_rest) for row in simulation.rows["whole"]]
 
     assert rows() == rows()
 
@@ -279,6 +296,26 @@ def test_no_pace_from_a_tenth_of_the_time_to_nearly_all_of_it_lets_a_player_run_
             simulation.end(name)
         simulation.finish()
         assert not any(player.gaps_s for player in simulation.players.values()), percent
+
+
+@pytest.mark.parametrize("speed", [0.25, 0.5, 1.0, 1.5, 2.0])
+@pytest.mark.parametrize("held_s", [0.0, 0.02, 0.096])
+@pytest.mark.parametrize("decode_s", [0.002, 0.02])
+def test_another_speed_and_an_encoder_let_no_player_run_dry(
+    speed: float, held_s: float, decode_s: float
+) -> None:
+    """Which they would if the planner took what it sent for what is played."""
+    for percent in range(10, 70, 5):
+        step_s = percent / 100 * FRAME_S / 7 / speed
+        simulation = Simulation(PlannerConfig(), decode_s / speed)
+        simulation.planner.pace.stepped(step_s, 0)
+        simulation.planner.pace.delivered(6 * decode_s / speed + step_s, 0)
+        simulation.open("s", speed=speed, held_s=held_s)
+        for _ in range(280):
+            simulation.step({"s": 1}, step_s)
+        simulation.end("s")
+        simulation.finish()
+        assert not simulation.players["s"].gaps_s, percent
 
 
 def one_stream(

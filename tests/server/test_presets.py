@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -13,6 +14,7 @@ from server.engine import fastest_cpu_dtype, find_device
 from server.errors import ConfigurationError, WeightsError
 from server.presets import (
     Preset,
+    check_recipe,
     config_sha256,
     load_preset,
     load_presets,
@@ -86,6 +88,13 @@ def test_an_unknown_preset_is_named_with_those_that_exist() -> None:
         load_preset("x", {})
 
 
+def test_an_unknown_preset_is_named_with_the_users_file_that_was_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"no preset 'x'; .*; add rows with SPEECH_PRE"):
+        load_preset("x", {})
+    with pytest.raises(ConfigurationError, match=r"mine; SPEECH_PRESETS=.*\.toml was read, too"):
+        load(tmp_path, ROW, "x")
+
+
 def test_a_users_file_adds_rows_and_replaces_ours(tmp_path: Path) -> None:
     preset = load(tmp_path, ROW)
     assert preset.model_location().folder == tmp_path
@@ -134,6 +143,11 @@ def test_every_switch_reaches_the_engine_or_the_planner(tmp_path: Path) -> None:
         ("largest_hop = 3", r"presets\.mine: planner largest_hop 3: need 1, 2 or 4"),
         ("top_p = nan", r"presets\.mine: .*JSON compliant"),
         ("max_queue = 2020-01-01", r"presets\.mine: .*not JSON serializable"),
+        (
+            'checkpoint = { scheme = "bf16", max_mean_kl = 0.1 }',
+            r"presets\.mine\.checkpoint\.max_mean_kl is not a setting; the settings are base, g",
+        ),
+        ("aliases = ['']", r"presets\.mine\.aliases has ''"),
         ("name = 'other'", r"presets\.mine\.name is not a setting"),
         ("aliases = ['embedded']", "'embedded' is of presets embedded-bf16 and mine"),
     ],
@@ -155,6 +169,8 @@ def test_a_wrong_setting_is_named_with_its_file_and_row(
         ("[presets]\nmine = 3\n", "presets.mine is 3; it must be a table"),
         ("[presets.mine\n", "is not TOML"),
         (b"\xff\xfe", "is not TOML"),
+        ("a = " + "[" * 100_000, "is not TOML"),
+        ("a = " + "1" * 5_000, "is not TOML"),
     ],
 )
 def test_a_file_of_another_form_is_named(tmp_path: Path, toml: str | bytes, message: str) -> None:
@@ -222,7 +238,65 @@ STORED = f'[presets.mine]\nmodel = "store:four"\n{CODEC}checkpoint = '
 def test_a_row_of_anothers_checkpoint_that_cannot_be_true_is_refused(
     tmp_path: Path, row: str, message: str
 ) -> None:
-    assert re.search(message, refusal(tmp_path, FOUR + row))
+    name = row.rpartition("[presets.")[2].partition("]")[0]
+    assert re.search(message, refusal(tmp_path, FOUR + row, name))
+    other = ROW.replace("mine", "sound")  # Such a row stops no other of its file.
+    assert load(tmp_path, FOUR + row + "\n" + other, "sound").name == "sound"
+    assert name in load_presets({"SPEECH_PRESETS": str(tmp_path / "presets.toml")})
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", " ", "../x", "a/b", ".x.lock", ".", "..", "a\\u0000b", "a\\n", "-x", "a" * 101, "é"],
+)
+def test_a_name_that_is_no_folders_is_refused(tmp_path: Path, name: str) -> None:
+    text = refusal(tmp_path, ROW.replace("mine", f'"{name}"'), "embedded")
+    assert "is no name of a preset; it becomes a folder's, so give 1 to 100 letters" in text
+    assert len(text.splitlines()) == 1
+
+
+def test_a_preset_of_a_bad_name_has_no_folder_in_the_store(tmp_path: Path) -> None:
+    preset = dataclasses.replace(load_preset("w4a16", {}), name="")
+    for model, call in (("store", preset.checks_path), ("store:../x", preset.model_location)):
+        object.__setattr__(preset, "model", model)
+        with pytest.raises(ConfigurationError, match="names a folder of the store; give 1 to"):
+            call(str(tmp_path))
+
+
+MADE = {"scheme": "w4a16", "base": ".", "group_size": 128}
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        ({"scheme": "fp8"}, r"made as fp8 from \., and preset four says w4a16 in groups of 128"),
+        ({"group_size": 64}, "made as w4a16 in groups of 64 from "),
+        ({"base": "other"}, "made as w4a16 in groups of 128 from other, and"),
+        ({"scheme": None}, "no record of a checkpoint"),
+    ],
+)
+def test_a_recipe_that_was_edited_after_its_checkpoint_was_made_is_found(
+    tmp_path: Path, made: dict[str, object], words: str
+) -> None:
+    environment = {"SPEECH_PRESETS": str(tmp_path / "presets.toml")}
+    (tmp_path / "presets.toml").write_text(FOUR + FOUR_KV + ROW.replace("mine", "plain"))
+    four, kv, plain = (load_preset(name, environment) for name in ("four", "mine", "plain"))
+    record = tmp_path / "checkpoint.json"
+    check_recipe(plain, tmp_path, environment)
+    with pytest.raises(WeightsError, match=r"no such file; the checkpoint was never finished; mat"):
+        check_recipe(four, tmp_path, environment)
+    record.write_text(json.dumps({"recipe": MADE}))
+    check_recipe(four, tmp_path, environment)
+    check_recipe(kv, tmp_path, environment)
+    record.write_text(json.dumps({"recipe": {**MADE, **made}}))
+    for preset in (four, kv):
+        with pytest.raises(WeightsError, match=words) as caught:
+            check_recipe(preset, tmp_path, environment)
+        assert str(caught.value).endswith("materialize checkpoints for four again")
+    for text in ("[]", "{}", '{"recipe": []}', '{"recipe": {"scheme": 1}}'):
+        record.write_text(text)
+        with pytest.raises(WeightsError, match=r"checkpoint\.json: .*materialize checkpoints"):
+            check_recipe(four, tmp_path, environment)
 
 
 @pytest.mark.parametrize("base", ["", ', base = "."', ', base = "../{name}"'])
@@ -254,7 +328,7 @@ def test_checks_are_of_the_settings_that_change_what_is_computed(
     tmp_path: Path, line: str, counts: bool
 ) -> None:
     row = ROW + 'checkpoint = { scheme = "bf16" }\n'
-    before, after = served_as(load(tmp_path, row), "w"), served_as(load(tmp_path, row + line), "w")
+    before, after = (served_as(load(tmp_path, row + more), "w", "cpu") for more in ("", line))
     assert (before.settings_sha256 != after.settings_sha256) == counts
     assert before.limits == after.limits == {"fidelity": 0.001}
     assert before.weights_sha256 == "w"
@@ -265,13 +339,15 @@ def test_a_changed_row_loses_its_checks(tmp_path: Path) -> None:
     path = tmp_path / "checkpoints" / "mine" / "checks.json"
     for name in REQUIRED:
         limit = 0.001 if name == "fidelity" else 0.01
-        write_check(path, served_as(load(tmp_path, row), "w"), name, Check(True, "", 0.0, limit))
-    require_checks(path, served_as(load(tmp_path, row + "max_streams = 2\n"), "w"), "mine")
+        write_check(
+            path, served_as(load(tmp_path, row), "w", "cpu"), name, Check(True, "", 0.0, limit)
+        )
+    require_checks(path, served_as(load(tmp_path, row + "max_streams = 2\n"), "w", "cpu"), "mine")
     with pytest.raises(WeightsError, match=r"engine was not made of .*; fidelity was not"):
-        require_checks(path, served_as(load(tmp_path, row + 'head = "full"\n'), "w"), "mine")
+        require_checks(path, served_as(load(tmp_path, row + 'head = "full"\n'), "w", "cpu"), "mine")
     strict = row.replace('"bf16"', '"bf16", max_mean_kl_nats = 0.0001')
     with pytest.raises(WeightsError, match=r"\(fidelity was not made of these"):
-        require_checks(path, served_as(load(tmp_path, strict), "w"), "mine")
+        require_checks(path, served_as(load(tmp_path, strict), "w", "cpu"), "mine")
 
 
 def test_every_limit_of_the_embedded_voice_was_published_with_what_was_measured() -> None:

@@ -9,18 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.protocol import (
-    LONGEST_INPUT,
-    MESSAGES,
-    InputText,
-    RequestError,
-    SessionConfig,
-    SpeechBody,
-    check_model,
-    parse_body,
-    parse_message,
-    request_id,
-)
+from server import speech_options
+from server.errors import RequestError
+from server.formats import FORMATS, ResponseFormat, available_formats
+from server.protocol import check_model, parse_body, parse_message, request_id
+from server.socket_messages import MESSAGES, InputText, SessionConfig
+from server.speech_options import SpeechBody
 from server.voices import OPENAI_VOICES, Voices
 
 JSON = st.recursive(
@@ -56,6 +50,33 @@ def test_a_body_of_every_field_is_understood() -> None:
     assert body.ignored == ["instructions"]
 
 
+def test_a_body_may_begin_with_a_byte_order_mark() -> None:
+    assert parse_body(b"\xef\xbb\xbf" + b'{"input": "Hi"}') == SpeechBody(input="Hi")
+    message = parse_message("\ufeff" + '{"type": "input.text", "text": "Hi"}')
+    assert message == InputText(type="input.text", text="Hi")
+
+
+def test_halves_of_pairs_are_joined_or_replaced_wherever_they_stand() -> None:
+    body = parse_body(b'{"input": "a \\ud83d b \\ud83d\\ude00", "language": "\\ude00"}')
+    assert (body.input, body.language) == ("a \ufffd b \U0001f600", "\ufffd")
+    error = refused(b'{"input": "a", "\\ud83d": 1}')
+    assert (error.param, error.code) == ("\ufffd", "unknown_parameter")
+    assert json.dumps(error.body(), ensure_ascii=False).encode()
+    # The other half of what a text of a socket ends with may come with the next.
+    message = parse_message('{"type": "input.text", "text": "a\\ud83d"}')
+    assert message == InputText(type="input.text", text="a\ud83d")
+
+
+@pytest.mark.parametrize("depth", [20, 500, 900, 100_000])
+def test_a_value_of_any_depth_is_refused_in_few_words(depth: int) -> None:
+    deep = "[" * depth + "]" * depth
+    for field in ("voice", "seed", "unknown"):
+        assert len(refused(f'{{"input": "x", "{field}": {deep}}}').message) < 500
+    with pytest.raises(RequestError) as raised:
+        parse_message(f'{{"type": {deep}}}')
+    assert len(raised.value.message) < 500
+
+
 def test_what_is_null_or_left_out_follows_the_preset() -> None:
     body = parse_body(b'{"input": "Hi", "seed": null, "voice": null, "speed": null}')
     assert body == SpeechBody(input="Hi")
@@ -69,7 +90,6 @@ def test_what_is_null_or_left_out_follows_the_preset() -> None:
         (b"", None, "invalid_json", "not JSON"),
         (b"\xff\xfe", None, "invalid_json", "not JSON"),
         (b"[" * 100_000, None, "invalid_json", "not JSON"),
-        (b'{"input": "\\ud800"}', None, "invalid_json", "not JSON"),
         (b"[]", None, "invalid_json", "object"),
         (b'"text"', None, "invalid_json", "object"),
         ({}, "input", "missing_parameter", "input is missing"),
@@ -77,9 +97,10 @@ def test_what_is_null_or_left_out_follows_the_preset() -> None:
         ({"input": " \n\t"}, "input", "invalid_value", "is empty"),
         ({"input": 3}, "input", "invalid_value", "input is 3"),
         ({"input": None}, "input", "invalid_value", "input is None"),
-        ({"input": "x" * (LONGEST_INPUT + 1)}, "input", "string_above_max_length", "4097"),
+        ({"input": "x", "normalize": "no"}, "normalize", "invalid_value", "'no'"),
         ({"input": "x", "voice": 1}, "voice", "invalid_value", "voice is 1"),
         ({"input": "x", "voice": {"id": 1}}, "voice", "invalid_value", "voice is 1"),
+        ({"input": "x", "voice": {"id": None}}, "voice", "invalid_value", "None"),
         ({"input": "x", "voice": {"name": "tara"}}, "voice", "invalid_value", "string"),
         ({"input": "x", "foo": 1}, "foo", "unknown_parameter", "unknown field 'foo'"),
         ({"input": "x", "response_format": "mpeg"}, "response_format", "invalid_value", "'mpeg'"),
@@ -88,6 +109,8 @@ def test_what_is_null_or_left_out_follows_the_preset() -> None:
         ({"input": "x", "instructions": 123}, "instructions", "invalid_value", "123"),
         ({"input": "x", "speed": "fast"}, "speed", "invalid_value", "'fast'"),
         ({"input": "x", "speed": 4.5}, "speed", "invalid_value", "4.5"),
+        ({"input": "x", "speed": 0.2}, "speed", "invalid_value", "0.2"),
+        ({"input": "x", "speed": float("nan")}, "speed", "invalid_value", "finite"),
         ({"input": "x", "speed": True}, "speed", "invalid_value", "True"),
         ({"input": "x", "seed": 1.5}, "seed", "invalid_value", "1.5"),
         ({"input": "x", "seed": -1}, "seed", "invalid_value", "-1"),
@@ -96,6 +119,7 @@ def test_what_is_null_or_left_out_follows_the_preset() -> None:
         ({"input": "x", "temperature": float("nan")}, "temperature", "invalid_value", "finite"),
         ({"input": "x", "top_p": 0}, "top_p", "invalid_value", "0"),
         ({"input": "x", "repetition_penalty": 9}, "repetition_penalty", "invalid_value", "9"),
+        ({"input": "x", "repetition_penalty": 5e-324}, "repetition_penalty", "invalid_value", "5e"),
         ({"input": "x", "lead_in": "cut"}, "lead_in", "invalid_value", "'cut'"),
     ],
 )
@@ -108,17 +132,22 @@ def test_what_is_wrong_is_named_with_its_field_and_value(
     assert error.body()["error"]["type"] == "invalid_request_error"
 
 
-@pytest.mark.parametrize("name", ["mp3", "opus", "aac", "flac", "mulaw"])
-def test_formats_that_are_not_made_are_refused_with_those_that_are(name: str) -> None:
-    with pytest.raises(RequestError, match=f"'{name}' is not available; use pcm or wav") as raised:
-        SpeechBody(input="x", response_format=name).available_format()
-    assert raised.value.param == "response_format"
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_is_made_at_every_speed(name: ResponseFormat) -> None:
+    for speed in (None, 0.25, 1, 1.5, 4.0):
+        body = SpeechBody(input="x", response_format=name, speed=speed)
+        assert body.available_format() == name
+        assert body.played_speed == (speed or 1)
 
 
-def test_another_speed_is_refused() -> None:
-    with pytest.raises(RequestError, match=r"speed 1.5 is not available.*1\.0") as raised:
-        SpeechBody(input="x", speed=1.5).available_format()
-    assert raised.value.param == "speed"
+def test_formats_that_this_ffmpeg_cannot_make_are_refused_with_those_that_are_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert available_formats({"flac", "pcm_mulaw"}) == ("pcm", "wav", "flac", "mulaw")
+    monkeypatch.setattr(speech_options, "AVAILABLE_FORMATS", available_formats({"aac"}))
+    with pytest.raises(RequestError, match="'mp3' is not available; use pcm, wav or aac") as raised:
+        SpeechBody(input="x", response_format="mp3").available_format()
+    assert (raised.value.param, raised.value.code) == ("response_format", "unsupported_value")
 
 
 @given(st.dictionaries(st.sampled_from([*SpeechBody.model_fields, "x"]), JSON) | JSON)

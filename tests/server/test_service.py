@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from conftest import CODEC
+from letters import Letters
 from small_voice import write_small_voice
 
 from server import rounds
@@ -16,12 +16,12 @@ from server.checkpoint import open_checkpoint
 from server.codec import load_codec
 from server.codec_decoder import CodecDecoder
 from server.engine import EngineSettings, Generation, Sampling, open_engine
-from server.errors import EngineDiedError
+from server.errors import BadRequestError, EngineDiedError, OverloadedError
 from server.frames import SAMPLES_PER_FRAME
 from server.metrics import Metrics
 from server.plan import PlannerConfig
-from server.service import EngineService, spoken_characters
-from server.speech import BadRequestError, OverloadedError, SpeechRequest
+from server.service import EngineService
+from server.speech import SpeechRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,20 +33,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # vLLM's and torch's, of thei
 SETTINGS = EngineSettings(max_streams=4, max_model_len=512)
 SEEDS = range(1, 7)
 FRAMES = 12
-
-
-@dataclass(frozen=True)
-class Letters:
-    """A text front end whose phonemes are the text's own letters."""
-
-    checkpoint: Checkpoint
-
-    def encode(self, text: str, voice: str) -> list[int]:
-        layout = self.checkpoint.layout
-        ids = [layout.phoneme_base + layout.phonemes.index(c) for c in text if c in layout.phonemes]
-        if not ids:
-            raise ValueError(f"{text!r} has nothing to speak")
-        return layout.prompt(ids, voice)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +78,7 @@ def service(checkpoint, one_shot) -> Iterator[EngineService]:
         open_parts,
         Letters(checkpoint),
         checkpoint.layout,
-        PlannerConfig(),
+        PlannerConfig(unpaced_in_batches=False),  # As on a CPU: bytes are of the seed alone.
         Metrics(),
         max_streams=4,
         max_queue=2,
@@ -211,18 +197,64 @@ def test_a_reader_that_takes_nothing_pauses_its_generation_and_loses_nothing(
 
 
 def test_a_text_with_nothing_to_speak_is_the_clients_fault(service):
-    with pytest.raises(BadRequestError, match="nothing to speak"):
+    with pytest.raises(BadRequestError, match=r"nothing in the text .0123. can be spoken"):
         asyncio.run(service.speak(request(1, text="0123", name="nothing")))
 
 
-def test_a_text_whose_end_would_be_lost_is_the_clients_fault(service):
-    with pytest.raises(BadRequestError, match=r"takes about \d+ tokens.*send it in pieces"):
-        asyncio.run(service.speak(request(1, text="a" * 90, name="long")))
+def test_a_text_that_is_refused_tells_nothing_of_how_long_places_are_held(service):
+    remembered = list(service._places._held_s)
+    with pytest.raises(BadRequestError):
+        asyncio.run(service.speak(request(1, text="0123", name="nothing")))
+    assert list(service._places._held_s) == remembered
 
 
-def test_digits_and_signs_count_as_what_they_are_spoken_as():
-    assert spoken_characters("ten words") == 9
-    assert spoken_characters("$1,200") == 8 + 4 * 7 + 1
+PARAGRAPHS = "ab\n\ncd\n\nef"  # Three pieces of some 2 s each: guards end them.
+
+
+def passage(seed: int, name: str, **changed) -> SpeechRequest:
+    sampling = Sampling(seed=seed, repetition_penalty=1.0, max_tokens=SETTINGS.max_model_len)
+    return SpeechRequest(name, PARAGRAPHS, "heart", sampling, **{"whole": True, **changed})
+
+
+def test_a_passage_is_the_same_bytes_for_a_seed_and_its_samples_are_exact(service):
+    async def scenario():
+        return await asyncio.gather(
+            spoken(service, passage(1, "one")), spoken(service, passage(1, "two"))
+        )
+
+    (first, report), (second, _) = asyncio.run(scenario())
+    assert np.array_equal(first, second)
+    assert report.samples == len(first)
+    assert report.finish_reason == "length"
+    assert report.inserted_samples > 0
+    made = report.samples - report.inserted_samples + report.trimmed_samples
+    assert made == report.frames * SAMPLES_PER_FRAME
+    assert service.health().active_streams == service.health().queued == 0
+
+
+def test_passages_hold_a_place_each_and_more_of_them_than_places_are_all_spoken(service):
+    async def scenario():
+        asked = [passage(seed, f"crowd-of-{seed}") for seed in range(6)]
+        tasks = [asyncio.create_task(spoken(service, one)) for one in asked]
+        most = 0
+        while not all(task.done() for task in tasks):
+            most = max(most, service.health().active_streams)
+            await asyncio.sleep(0.05)
+        return most, [task.result()[1] for task in tasks]
+
+    most, reports = asyncio.run(scenario())
+    assert most == 4
+    assert [report.finish_reason for report in reports] == ["length"] * 6
+
+
+def test_a_cancelled_passage_frees_its_place_at_once(service):
+    async def scenario():
+        cut = await spoken(service, passage(1, "cut", whole=False), chunks=2)
+        return cut, service.health()
+
+    (_, report), health = asyncio.run(scenario())
+    assert report.finish_reason == "cancelled"
+    assert health.active_streams == 0
 
 
 def test_an_engine_that_dies_ends_what_it_speaks_and_all_that_comes(service, monkeypatch):

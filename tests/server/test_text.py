@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -13,9 +15,10 @@ from hypothesis import strategies as st
 from small_voice import write_layout
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from server.errors import WeightsError
+from server.errors import NothingToSpeakError, WeightsError
 from server.frames import ORPHEUS, TokenLayout, read_layout
-from server.spoken import LONGEST_PIECE, LONGEST_WORD, spoken, spoken_pieces
+from server.markup import EMOTIONS, PAUSE, plain_text
+from server.spoken import LONGEST_PHONEMIZED, LONGEST_WORD, spoken, spoken_pieces
 from server.text import TextEncoder
 from speech_assets.voice.layout import VoiceLayout
 
@@ -83,7 +86,7 @@ def test_a_text_becomes_the_phonemes_of_its_words(
         ("It is 25°C.", "It is 25 degrees Celsius."),
         ("At 10:00, or 9:05, or 10:30.", "At 10 o'clock, or 9 oh 5, or 10 30."),
         ("100km in the 1980s, my 3rd", "100 kilometers in the 1980s, my 3rd"),
-        ("½ a cup (or so).", "a half a cup, or so."),
+        ("½ a cup (or so).", "one half a cup, or so."),
         ("<laugh> Hello <sigh>", "Hello"),
         ("emoji \U0001f600 here", "emoji here"),
         ("日本語 text", "text"),
@@ -100,11 +103,11 @@ def test_what_has_a_spoken_form_gets_it_and_the_rest_is_left_out(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("at 5 a.m. today", "at 5 a.m. today"),
-        ("10:00 am", "10 a.m."),
-        ("555-1234 -- done", "555 1234, done"),
-        ("well-known -5", "well-known -5"),
-        ("10:30:15", "10 30 15"),
+        ("at 5 a.m. today", "at five a.m. today"),
+        ("10:00 am", "ten a.m."),
+        ("555-1234 -- done", "five five five, one two three four, done"),
+        ("well-known -5", "well-known minus five"),
+        ("10:30:15", "ten thirty fifteen"),
         ("(first) ok", "first, ok"),
         ("", ""),
     ],
@@ -154,7 +157,7 @@ def test_a_long_text_loses_no_word(encoder: TextEncoder, layout: TokenLayout) ->
 def test_pieces_are_short_and_lose_nothing(words: list[str]) -> None:
     text = " ".join(words)
     pieces = spoken_pieces(text)
-    assert all(len(piece) <= LONGEST_PIECE for piece in pieces)
+    assert all(len(piece) <= LONGEST_PHONEMIZED for piece in pieces)
     assert "".join(pieces).replace(" ", "") == spoken(text).replace(" ", "")
 
 
@@ -198,6 +201,54 @@ def test_any_text_is_text_to_orpheus(orpheus: TextEncoder, text: str) -> None:
     assert all(n < 128_000 for n in prompt[2:-4])
 
 
+ANY = st.text(
+    st.one_of(
+        st.characters(codec=None),
+        st.sampled_from("abc 123.,!?<>/&*_\n\u200b\ud800\U0001f600\u5b57"),
+    ),
+    max_size=200,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=ANY, normalize=st.booleans(), longest=st.integers(20, 250))
+def test_any_text_is_refused_or_in_pieces_that_make_prompts(
+    encoder: TextEncoder, orpheus: TextEncoder, text: str, normalize: bool, longest: int
+) -> None:
+    for front, voice in ((encoder, "heart"), (orpheus, "tara")):
+        made = list(front.pieces(text, longest=longest, normalize=normalize))
+        plain = plain_text(text, EMOTIONS if front is orpheus else ())
+        assert made or not any(map(str.isalnum, PAUSE.sub("", plain)))
+        # Signs have words, too: "=" alone is "equals".
+        assert all(any(map(str.isalnum, piece.text)) for piece in made)
+        for piece in made:
+            try:
+                assert front.encode(piece.text, voice)
+            except NothingToSpeakError:
+                assert front is encoder  # A script without sounds: others have tokens at least.
+                assert not re.search("[A-Za-z0-9]", unicodedata.normalize("NFKD", piece.text))
+
+
+@pytest.mark.parametrize(
+    ("text", "normalize", "said"),
+    [
+        ("It is $3.50!!!! <chuckle>", True, "It is three dollars and fifty cents! <chuckle>"),
+        ("It is $3.50!!!! <chuckle>", False, "It is $3.50!!!! <chuckle>"),
+        ("<frustrated>No <b>way</b> \U0001f600", False, "No way"),
+        ("<chuckle>This is a bug!", True, "<chuckle> This is a bug!"),
+    ],
+)
+def test_orpheus_gets_words_or_the_text_as_it_is_written(
+    orpheus: TextEncoder, text: str, normalize: bool, said: str
+) -> None:
+    assert [piece.text for piece in orpheus.pieces(text, normalize=normalize)] == [said]
+
+
+def test_phonemes_are_of_words_even_without_normalizing(encoder: TextEncoder) -> None:
+    (piece,) = encoder.pieces("At 10:30.", normalize=False)
+    assert piece.text == "At ten thirty."
+
+
 def test_a_tokenizer_that_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"tokenizer\.json: no such file"):
         TextEncoder(tmp_path, ORPHEUS)
@@ -233,7 +284,7 @@ def test_no_word_is_long_and_no_space_double_whatever_the_text(text: str) -> Non
     ("text", "said"),
     [
         ("<|eot_id|>Hello.", "Hello."),
-        ("1" * 20, " ".join("1" * 20)),
+        ("1" * 20, " ".join(["one"] * 20)),
         ("a-" * 30, " ".join("a" * 30)),
     ],
 )

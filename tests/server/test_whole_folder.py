@@ -88,6 +88,25 @@ def test_everything_is_on_the_disk_before_the_old_one_goes(
     assert synced[4:] == ["it -> .it.old", ".it.part -> it", tmp_path.name]
 
 
+def test_a_folder_of_others_is_not_replaced(tmp_path: Path) -> None:
+    """A target whose name was lost is the folder that all of them are in."""
+    for name in ("a", "b"):
+        put(tmp_path / "all" / name, OLD)
+    assert any(path.name.endswith(".lock") for path in (tmp_path / "all").iterdir())
+    with pytest.raises(OSError, match=r"holds '\..\.lock', which is not its own"):
+        put(tmp_path / "all", NEW)
+    for lock in (tmp_path / "all").glob(".*.lock"):
+        lock.unlink()
+    with pytest.raises(OSError, match="holds 'a', which is not its own"):
+        put(tmp_path / "all", NEW)
+    assert read(tmp_path / "all" / "a") == read(tmp_path / "all" / "b") == OLD
+    put(tmp_path / "all" / "a", NEW)
+    put(tmp_path / "all" / "a", NEW)  # Its own folders may go.
+    for name in ("..", "."):
+        with pytest.raises(OSError, match="not the name of a folder"):
+            put(Path("/", name), NEW)
+
+
 def test_one_at_a_time_has_the_lock(tmp_path: Path) -> None:
     with locked(tmp_path / "it", 0.0), pytest.raises(Timeout), locked(tmp_path / "it", 0.0):
         pass

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("triton")
+pytest.importorskip("triton", reason="needs Triton: make test-kernels")
 torch = pytest.importorskip("torch")
 
 HERE = Path(__file__).parent
 
 
 def test_fused_kernels_give_the_output_and_gradients_of_the_packages_layers():
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parent.parent)}
+    paths = [str(HERE.parent.parent), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     if not torch.cuda.is_available():
         environment["TRITON_INTERPRET"] = "1"
     done = subprocess.run(

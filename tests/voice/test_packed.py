@@ -238,12 +238,23 @@ def test_damaged_packed_weights_are_refused_and_a_whole_expansion_of_them_is_not
     assert not [path for path in (tmp_path / "other").iterdir() if path.is_dir()]
 
 
+def changed_row(value: dict[str, Any], **change: object) -> dict[str, Any]:
+    """The manifest with another first row."""
+    (name, row), *rest = value["tensors"].items()
+    return {**value, "tensors": {name: {**row, **change}, **dict(rest)}}
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
         (lambda value: {**value, "schema_version": 2}, "schema version 2, this program reads 1"),
         (lambda value: {**value, "tensors": {"x": {}}}, "not a manifest of packed weights"),
-        (lambda _: [], "not a manifest of packed weights"),
+        (lambda _: [], "packed.json: not readable as JSON: it holds list"),
+        (lambda value: {**value, "tensors": []}, "not a manifest of packed weights"),
+        (lambda value: changed_row(value, shape=[1e300]), "not a manifest of packed weights"),
+        (lambda value: changed_row(value, form="int4"), "not a manifest of packed weights"),
+        (lambda value: changed_row(value, runs=[[0, 1 << 40, 1]]), "not a manifest of packed"),
+        (lambda value: changed_row(value, runs=[["0", 1, 1]]), "not a manifest of packed weights"),
     ],
 )
 def test_a_manifest_of_another_form_is_refused(

@@ -59,7 +59,8 @@ def test_a_comparison_through_dagster_keeps_raw_rows_of_both_arms_and_can_be_rea
     assert str(ROOT) not in str(value)
     assert [row["first"] for row in value["rows"]] == ["a", "b"]
     for row in value["rows"]:
-        # The codec's dtype changes no token, and samples by little.
+        # The codec's dtype changes no token, and samples by little; voices less than sentences do.
+        assert row["a"]["speaker_similarity"] < 0.99 < row["b"]["speaker_similarity"]
         assert row["same_samples"]
         assert row["same_frames"]
         assert not row["same_bytes"]
@@ -114,6 +115,27 @@ def test_bad_input_is_refused_before_a_server_starts(
     assert not (tmp_path / "ab").exists()
 
 
+@pytest.mark.parametrize(
+    ("asr", "says"),
+    [
+        ("nope", "asr 'nope' is no Whisper; give a .pt file's path or one of tiny.en-package"),
+        ("nowhere.pt", "there is no such file"),
+        ("damaged.pt", "is not a whole Whisper checkpoint"),
+    ],
+)
+def test_a_whisper_that_is_not_there_is_refused_before_a_server_starts(
+    tmp_path: Path, asr: str, says: str
+) -> None:
+    (tmp_path / "damaged.pt").write_bytes(b"PK")
+    given = str(tmp_path / asr) if asr.endswith(".pt") else asr
+    process = start(tmp_path, "--asr", given, transcripts=True)
+    assert process.wait() in (1, 2)
+    said = output(process)
+    assert says in said
+    assert "is started" not in said
+    assert not (tmp_path / "ab").exists()
+
+
 @pytest.mark.parametrize("how", ["killed", "interrupted", "without a server"])
 def test_a_comparison_that_is_cut_short_leaves_no_process_and_no_result(
     tmp_path: Path, how: str
@@ -139,12 +161,13 @@ def test_a_comparison_that_is_cut_short_leaves_no_process_and_no_result(
         assert f"error: arm B ({OTHER}): the server of preset 'embedded-bf16' was killed" in said
 
 
-def start(store: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(store: Path, *arguments: str, transcripts: bool = False) -> subprocess.Popen[str]:
     """The work process by hand."""
     return subprocess.Popen(
         [
-            *(sys.executable, "-m", "speech_assets.work.ab", "--no-transcripts", "--b", OTHER),
-            *("--warmup", "0", *arguments),
+            *(sys.executable, "-m", "speech_assets.work.ab", "--b", OTHER, "--warmup", "0"),
+            *([] if transcripts else ["--no-transcripts"]),
+            *arguments,
         ],
         cwd=ROOT,
         env={**os.environ, "SPEECH_STORE": str(store)},

@@ -104,6 +104,7 @@ def test_presets_are_measured_in_turn_and_one_that_fails_is_a_row(tmp_path: Path
     assert bad["preset"] == "embedded-fp8-weight-only"
     assert good["weights"] == bad["weights"] == "random weights"
     assert done.stderr.splitlines()[-1].startswith("error: preset embedded-")
+    assert "embedded-bf16: pair 4 of 4" in done.stderr
     assert "(1 of 2 presets)" in done.stderr or good["status"] == "invalid"  # On a busy machine.
 
     value = read_result(tmp_path / "embedded-bf16-random-orpheus-tiny.json")
@@ -173,6 +174,9 @@ def test_a_log_reader_and_a_costly_clock_make_the_measurement_invalid(tmp_path: 
         (("--preset", "nobody"), "error: no preset 'nobody'"),
         (("--random-weights", "orpheus-9b"), "error: no shape 'orpheus-9b'"),
         (("--runs", "0"), "0 is less than 1"),
+        (("--limit-s", "nan"), "nan is not a finite number above 0"),
+        (("--limit-s", "0"), "0 is not a finite number above 0"),
+        (("--streams", "100000"), "--streams 100000: preset embedded-bf16 has 16 (max_streams)"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_in_one_line(
@@ -190,6 +194,16 @@ def test_a_preset_without_a_checkpoint_says_what_to_make(tmp_path: Path) -> None
     assert done.returncode == 2
     assert "preset embedded-w4a16 has no checkpoint yet; materialize checkpoints" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_where_nothing_can_be_written_nothing_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    done = measure("--out", tmp_path / "file" / "results")
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert str(tmp_path / "file") in line
+    assert "Traceback" not in done.stderr
+    assert "pair 1 of" not in done.stderr
 
 
 def test_a_preset_that_takes_too_long_is_ended(tmp_path: Path) -> None:

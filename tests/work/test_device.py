@@ -92,6 +92,30 @@ def test_the_device_is_free_after_its_holder_was_killed() -> None:
             assert _line(second) == "held cpu\n"
 
 
+def test_a_cpu_taken_for_two_devices_is_held_by_two_processes_and_a_third_waits_for_either(
+    locks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPEECH_CPU_DEVICES", "2")
+    with _holder() as first:
+        assert _line(first) == "held cpu\n"
+        with _holder() as second:
+            assert _line(second) == "held cpu\n"
+            assert {path.name for path in locks.iterdir()} == {"cpu.lock", "cpu-1.lock"}
+            with _holder() as third:
+                assert _line(third).startswith("waiting for a device: cpu, cpu-1 held by other")
+                first.kill()
+                assert _line(third) == "held cpu\n"
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5"])
+def test_a_number_of_devices_that_is_none_is_refused_with_its_name(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPEECH_CPU_DEVICES", text)
+    with pytest.raises(ConfigError, match=f"SPEECH_CPU_DEVICES is '{text}'; set it to a number"):
+        candidates("cpu")
+
+
 def test_work_that_fails_gives_the_device_back() -> None:
     for _ in range(2):
         with pytest.raises(ValueError, match="work"), hold_device("cpu", pytest.fail):

@@ -13,7 +13,7 @@ from conftest import ROOT
 from report.filled import filled_store
 
 from resources.configured import StoreResource, WorkResource
-from speech_assets.assets.report import report_assets
+from speech_assets.assets.report import report_assets, report_checks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,6 +55,13 @@ def test_it_writes_a_page_that_its_check_accepts_until_a_figure_is_edited(
         done = report(store, "--check", store.path(f"report/{name}"))
         assert done.returncode == 0, done.stderr
         assert "agrees True" in done.stderr
+        assert " figures, every line and " in done.stderr
+    data = store.read_bytes("report/charts/wer.csv")
+    store.write_bytes("report/charts/wer.csv", data.replace(b"8.33", b"1.33"))
+    for name in ("index.html", "report.md"):
+        done = report(store, "--check", store.path(f"report/{name}"))
+        assert done.returncode == 2
+        assert "charts/wer.csv is not what the results give" in done.stderr
     edited = tmp_path / "edited.html"
     page = store.read_bytes("report/index.html").decode()
     edited.write_text(page.replace("8.3 % (", "0.3 % ("), encoding="utf-8")
@@ -92,3 +99,31 @@ def test_the_asset_needs_no_partition_of_what_it_shows(
     assert metadata["clips"].value == 5
     assert "embedded-w4a16" in metadata["headline"].value
     assert "8.3 %" in metadata["headline"].value
+
+
+def test_the_check_of_the_asset_says_what_it_compared_and_names_an_edited_figure(
+    store: Store,
+) -> None:
+    assert report(store).returncode == 0
+
+    def checked() -> dg.AssetCheckEvaluation:
+        with dg.DagsterInstance.ephemeral() as instance:
+            done = dg.materialize(
+                [*report_assets(), *report_checks()],
+                selection=dg.AssetSelection.checks_for_assets("report"),
+                resources={"store": StoreResource(root=store.root), "work": WorkResource()},
+                instance=instance,
+            )
+            [found] = done.get_asset_check_evaluations()
+        return found
+
+    found = checked()
+    assert found.passed
+    assert found.description.endswith("files of the store: all agree")
+    assert found.metadata["figures"].value > 100
+    page = store.read_bytes("report/index.html").decode()
+    store.write_bytes("report/index.html", page.replace(">8.3 % (", ">0.3 % (", 1).encode())
+    found = checked()
+    assert not found.passed
+    assert "figures.wer of wer/" in found.description
+    assert "the page says 0.3 %" in found.description

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,10 +33,11 @@ from speech_assets.corpus.shards import (
     metadata_of,
 )
 from speech_assets.work import worker
-from speech_assets.work.speech import DecodingPool, SpeechOptions, make_shard
+from speech_assets.work.decoding_pool import DecodingPool, SpeechOptions
+from speech_assets.work.speech_shards import make_shard
 from speech_assets.work.token_shards import checked_clips
 from speech_assets.work.tokenizer import EncodeOptions, Tokenizer
-from speech_assets.work.tokens import tokenize_shards
+from speech_assets.work.tokens import StageClock, _run_figures, tokenize_shards
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -153,9 +155,21 @@ def test_a_valid_shard_is_skipped_and_another_codec_makes_it_anew(
     assert metadata["codec"].startswith("untrained-")
 
 
+def test_the_peak_of_memory_is_that_of_the_gpu_which_the_process_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    peaks = {torch.device("cuda:0"): 0, torch.device("cuda:1"): 2**31}
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device=None: peaks[device])
+    second = SimpleNamespace(
+        codec=SimpleNamespace(device=torch.device("cuda:1")), device_busy_s=1.0
+    )
+    figures = _run_figures(second, StageClock(), audio_s=60.0, wall_s=2.0)
+    assert figures["peak_memory_gib"] == 2.0
+
+
 def test_codes_that_differ_from_the_reference_are_not_stored(store: Store, codec: Codec) -> None:
     class Faulty(Tokenizer):
-        def encode(self, clips: list[NDArray[np.float32]]) -> list[NDArray[np.uint16]]:
+        def encode(self, clips: list[NDArray[np.int16]]) -> list[NDArray[np.uint16]]:
             codes = super().encode(clips)
             for clip in codes:
                 clip[0, 2] ^= 1

@@ -15,13 +15,17 @@ import pytest
 import soundfile
 import soxr
 from conftest import ROOT
+from history import runs
 from quality.spoken import keep, kept_clip
 
 from resources.configured import StoreResource, WorkResource
 from resources.store import Store
 from speech_assets.assets.quality import WerConfig, quality_assets
+from speech_assets.errors import ConfigError
+from speech_assets.history.judgement import judge
 from speech_assets.profiles import load_profile
 from speech_assets.quality.noise import judged
+from speech_assets.quality.samples import samples_key
 from speech_assets.results.provenance import cpu_device
 from speech_assets.results.result import parse_result, slug
 from speech_assets.results.stored import newest, stored_ids
@@ -139,10 +143,30 @@ def test_it_is_compared_with_the_base_presets_same_clips(heard: tuple) -> None:
     assert value["reduced"] is True
 
 
+def test_voices_are_compared_with_the_base_presets_beside_its_own(heard: tuple) -> None:
+    value = heard[0]["value"]
+    clipped, cut, refused = value["rows"]
+    assert 0.7 < clipped["speaker_similarity"] < 1.0
+    assert (cut["speaker_similarity"], cut["speaker_left_out"]) == (None, "too_short")
+    assert (refused["speaker_similarity"], refused["speaker_left_out"]) == (None, "silent")
+    figures = value["figures"]
+    assert figures["speaker_similarity"]["value"] == pytest.approx(clipped["speaker_similarity"])
+    assert figures["speaker_left_out_too_short"]["value"] == 1
+    # Sentences of one person, each beside the next.
+    assert 0.75 < figures["speaker_similarity_yardstick"]["value"] < 0.97
+    assert value["config"]["speaker_yardstick"] == "another sentence with the same seed"
+    assert value["config"]["speaker"] == "GE2E speaker encoder (Resemblyzer 0.1.4)"
+    assert value["software"]["resemblyzer"] == "0.1.4"
+    assert f"| {clipped['speaker_similarity']:.3f} |" in heard[0]["metadata"]["compared"].value
+
+
 def test_the_asset_shows_the_result_and_its_check(heard: tuple, store: Store) -> None:
     found, checks = heard
     metadata = found["metadata"]
-    assert metadata["wer"].value == found["value"]["figures"]["wer"]["value"]
+    wer = found["value"]["figures"]["wer"]["value"]
+    assert metadata["wer_percent"].value == pytest.approx(100 * wer, rel=5e-3)
+    assert metadata["finding"].value.startswith(f"WER {100 * wer:.1f} % (")
+    assert " of 30 sentences" in metadata["reduced"].value
     assert "400: no" in metadata["misheard"].value
     [check] = checks
     assert check.check_name == "within_noise"
@@ -166,7 +190,11 @@ def test_speech_as_it_was_recorded_is_understood_and_a_rerun_differs_in_nothing(
     assert first["figures"]["wer"]["value"] < 0.1
     assert first["figures"]["clips_not_spoken"]["value"] == 0
     assert [name for name in first["figures"] if "_less_" in name] == []
-    # The base preset's clips have been heard: only the others are.
+    yardstick = heard[0]["value"]["figures"]["speaker_similarity_yardstick"]
+    assert first["figures"]["speaker_similarity"] == yardstick
+    # The base preset's clips have been heard, whatever was asked for since: only the others are.
+    of_base = store.read_json(samples_key(BASE))
+    store.write_json(samples_key(BASE), {**of_base, "asked": {"sentences": 2, "seeds": [1]}})
     again, clips = measure(store, OTHER, "--no-mos")
     assert clips == 3
     value = heard[0]["value"]
@@ -175,6 +203,66 @@ def test_speech_as_it_was_recorded_is_understood_and_a_rerun_differs_in_nothing(
     less = again["figures"]["wer_less_previous"]
     assert (less["value"], less["ci_low"], less["ci_high"]) == (0.0, 0.0, 0.0)
     assert again["figures"]["wer_less_base"] == value["figures"]["wer_less_base"]
+
+
+def test_what_another_version_of_a_judge_heard_is_heard_anew(
+    heard: tuple, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure(store, BASE, "--no-mos", "--no-speaker")
+    one = ("--no-mos", "--no-speaker", "--sentences", "1", "--seeds", "1")
+    found, clips = measure(store, OTHER, *one)
+    assert clips == 1
+    assert found["command"].endswith("--sentences 1 --seeds 1 --no-mos --no-speaker")
+    assert [row["sentence_id"] for row in found["rows"]] == [0]
+    assert found["figures"]["wer_less_base"]["n"] == 1
+    installed = wer.installed_software
+    monkeypatch.setattr(
+        wer, "installed_software", lambda *names: {**installed(*names), "openai-whisper": "99"}
+    )
+    assert measure(store, OTHER, *one)[1] == 2
+
+
+def test_those_clips_are_judged_that_were_asked_for_last(store: Store, tmp_path: Path) -> None:
+    copy = Store(str(tmp_path))
+    for key in store.keys(f"samples/{OTHER}"):
+        copy.write_bytes(key, store.read_bytes(key))
+    key = samples_key(OTHER)
+    short = {**copy.read_json(key), "asked": {"sentences": 1, "seeds": [1]}}
+    copy.write_json(key, short)
+    found, clips = measure(copy, OTHER, "--no-mos", "--no-speaker")
+    assert (clips, found["config"]["sentences"]) == (1, 1)
+    with pytest.raises(ConfigError, match="sentence 0 with seed 2 is not among the samples"):
+        measure(copy, OTHER, "--no-mos", "--no-speaker", "--seeds", "1,2")
+    with pytest.raises(ConfigError, match="--sentences is 31"):
+        measure(copy, OTHER, "--no-mos", "--no-speaker", "--sentences", "31")
+
+
+def test_a_sentence_without_a_word_to_count_is_refused_before_whisper_is_loaded(
+    tmp_path: Path,
+) -> None:
+    store = Store(str(tmp_path))
+    tone = np.full(2_400, 1_000, np.int16)
+    keep(store, BASE, [kept_clip(store, BASE, 0, "[laughs]", tone)])
+    with pytest.raises(ConfigError, match=r"sentence 0 with seed 1 is '\[laughs\]'.*materialize"):
+        measure(store, BASE, "--asr", "nowhere.pt")
+
+
+def test_the_previous_result_is_the_one_that_regressions_are_judged_by(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    runs.keep(
+        store,
+        runs.wer_run(1, [1] * 8),
+        runs.wer_run(2, [1] * 8, status="invalid"),
+        runs.wer_run(3, [1] * 8, reduced=True),
+        runs.wer_run(4, [1] * 8, config={"dnsmos": "another"}),
+        runs.wer_run(5, [1] * 8, device={**runs.DEVICE, "cores": 64}),
+    )
+    current = runs.wer_run(9, [2] * 8)
+    found = wer.previous_result(store, current, Reporter("test"))
+    assert found is not None
+    assert found["started_at"] == "2026-11-01T10:00:00Z"
+    runs.keep(store, current)
+    assert f"since {found['started_at']}" in judge(store, "wer", runs.PRESET).text
 
 
 def test_what_other_judges_found_is_not_compared_with(heard: tuple, store: Store) -> None:
@@ -196,9 +284,13 @@ def test_a_damaged_previous_result_stops_nothing(store: Store, tmp_path: Path) -
     for preset in (BASE, OTHER):
         key = f"results/wer/{slug(device)}/{preset}/20260101000000.json"
         copy.write_bytes(key, b"{}")
-    found, _ = measure(copy, OTHER, "--no-mos")
+    found, _ = measure(copy, OTHER, "--no-mos", "--no-speaker")
     assert found["config"]["previous_started_at"] is None
     assert "wer_less_base" in found["figures"]
+    # What was asked to be left out is nowhere.
+    assert [name for name in found["figures"] if "speaker" in name] == []
+    assert {row["speaker_similarity"] for row in found["rows"]} == {None}
+    assert found["config"]["speaker"] is found["config"]["speaker_yardstick"] is None
 
 
 def test_without_samples_of_the_base_preset_nothing_is_compared(
@@ -211,6 +303,11 @@ def test_without_samples_of_the_base_preset_nothing_is_compared(
     assert clips == 3
     assert [name for name in found["figures"] if "_less_" in name] == []
     assert f"materialize samples of {BASE}" in judged(found).detail
+    assert [row["speaker_left_out"] for row in found["rows"]] == [
+        "no_counterpart",
+        "too_short",
+        "silent",
+    ]
 
 
 def test_without_samples_the_command_says_what_to_do(tmp_path: Path) -> None:

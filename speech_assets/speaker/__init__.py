@@ -1,0 +1,1 @@
+"""How alike two voices are: a speaker encoder, whose weights come in a package."""

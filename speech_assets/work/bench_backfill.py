@@ -1,0 +1,222 @@
+"""What a backfill costs besides its work: a thousand shards of one short clip each.
+
+A daemon of its own, with this folder's dagster.yaml, fills `speech` and `tokens` of all shards, as
+a backfill that is launched in the UI does. The result says what a shard took, how much of that was
+work, and whether the storage ever said that it was locked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from dagster_graphql.client.query import LAUNCH_PARTITION_BACKFILL_MUTATION
+
+from resources.store import Store
+from speech_assets.assets.corpus import SHARDS_PER_RUN
+from speech_assets.corpus.benchmark_corpora import SPLIT, tiny_corpus
+from speech_assets.errors import SpeechAssetsError
+from speech_assets.results.provenance import device_of, measurement_began
+from speech_assets.results.result import Figure, Result
+from speech_assets.work import worker
+from speech_assets.work.dagster_home import DagsterHome
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Sequence
+
+KIND = "backfill"
+FULL_PARTITIONS = 1_000
+ASSETS = ("speech", "tokens")
+_LOCKED = re.compile(rb"database is locked|database table is locked|SQLITE_BUSY", re.IGNORECASE)
+_LOOK_EVERY_S = 2.0
+
+
+class BackfillError(SpeechAssetsError):
+    """The backfill did not begin, or did not end as it should."""
+
+
+def main() -> None:
+    """Entry point of `python -m speech_assets.work.bench_backfill`."""
+    parser = worker.argument_parser("bench_backfill", __doc__ or "")
+    add = parser.add_argument
+    add("--partitions", type=worker.at_least(1), default=FULL_PARTITIONS)
+    add("--limit-s", type=worker.above_zero, default=7_200.0, help="give up after so long")
+    add("--out", type=Path, default=Path(".store"), help="store that gets the result")
+    worker.run(_work, parser)
+
+
+def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
+    started_at = measurement_began()
+    out = arguments.out.resolve()
+    with tempfile.TemporaryDirectory(prefix="speech-backfill-") as name:
+        folder = Path(name)
+        profiles, keys = tiny_corpus(folder, arguments.partitions)
+        home = DagsterHome.made(
+            folder,
+            {
+                "SPEECH_PROFILES": str(profiles),
+                "SPEECH_PROFILE": "tiny",
+                "SPEECH_STORE": str(folder / "store"),
+            },
+        )
+        reporter.log(f"archives of {len(keys)} shards")
+        home.run(
+            *home.command("dagster", "asset", "materialize"),
+            "--select", "archives", "--partition", SPLIT,
+        )  # fmt: skip
+        reporter.start(len(keys), "shards")
+        with home.daemon() as daemon:
+            began_s = time.monotonic()
+            backfill_id = _launch(home, keys)
+            launched_s = time.monotonic() - began_s
+            with dg.DagsterInstance.from_config(name) as instance:
+                _wait(instance, backfill_id, daemon, began_s + arguments.limit_s, reporter)
+                wall_s = time.monotonic() - began_s
+                rows, figures = _figures(instance, backfill_id, keys, wall_s)
+        figures["launch_s"] = Figure(launched_s, "s")
+        figures["lock_errors"] = Figure(_lock_errors(folder), "lines")
+        figures["storage_mib"] = Figure(_size_mib(folder / ".dagster" / "storage"), "MiB")
+    result = Result(
+        kind=KIND,
+        name="sqlite",
+        started_at=started_at,
+        reduced=arguments.partitions < FULL_PARTITIONS,
+        device=device_of("cpu"),
+        command=f"python -m speech_assets.work.bench_backfill --partitions {arguments.partitions}",
+        config={
+            "partitions": arguments.partitions,
+            "assets": list(ASSETS),
+            "shards_per_run": SHARDS_PER_RUN,
+            "storage": "sqlite",
+        },
+        rows=rows,
+        figures=figures,
+    )
+    store = Store(str(out))
+    store.write_json(result.key, result.as_json())
+    reporter.result(KIND, key=result.key, status=result.status)
+    reporter.log(f"result: {store.path(result.key)}")
+
+
+def _launch(home: DagsterHome, keys: Sequence[str]) -> str:
+    """Launch the backfill as the UI does; its id."""
+    wanted = {"assetSelection": [{"path": [name]} for name in ASSETS], "partitionNames": list(keys)}
+    query, answer = home.folder / "launch.graphql", home.folder / "launched.json"
+    query.write_text(LAUNCH_PARTITION_BACKFILL_MUTATION)
+    home.run(
+        *home.command("dagster-graphql"),
+        "--file", str(query), "-v", json.dumps({"backfillParams": wanted}), "-o", str(answer),
+    )  # fmt: skip
+    launched: dict[str, Any] = json.loads(answer.read_text())["data"]["launchPartitionBackfill"]
+    if "backfillId" not in launched:
+        raise BackfillError(f"the backfill was refused: {launched.get('message', launched)}")
+    return launched["backfillId"]
+
+
+def _wait(
+    instance: dg.DagsterInstance,
+    backfill_id: str,
+    daemon: subprocess.Popen[bytes],
+    until_s: float,
+    reporter: worker.Reporter,
+) -> None:
+    done = 0
+    while True:
+        backfill = instance.get_backfill(backfill_id)
+        made = len(instance.get_materialized_partitions(dg.AssetKey("tokens")))
+        reporter.advance(made - done)
+        done = made
+        status = backfill.status.value if backfill else "unknown"
+        if status == "COMPLETED_SUCCESS":
+            return
+        if status == "COMPLETED_FAILED":
+            raise BackfillError(
+                f"runs of the backfill failed: {_first_failure(instance, backfill_id)}"
+            )
+        if status in ("FAILED", "CANCELED", "unknown"):
+            raise BackfillError(f"the backfill is {status}: {getattr(backfill, 'error', None)}")
+        if daemon.poll() is not None:
+            raise BackfillError(f"Dagster's daemon ended with {daemon.returncode}")
+        if time.monotonic() > until_s:
+            raise BackfillError(f"{made} shards are done and the time is over: see --limit-s")
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _figures(
+    instance: dg.DagsterInstance, backfill_id: str, keys: Sequence[str], wall_s: float
+) -> tuple[list[dict[str, Any]], dict[str, Figure]]:
+    """A row for each run, and what they come to."""
+    rows = [
+        {
+            "status": record.dagster_run.status.value,
+            "waited_s": record.start_time - record.create_timestamp.timestamp(),
+            "run_s": record.end_time - record.start_time,
+        }
+        for record in _runs(instance, backfill_id)
+        if record.start_time is not None and record.end_time is not None
+    ]
+    failed = sum(row["status"] != dg.DagsterRunStatus.SUCCESS.value for row in rows)
+    made = {name: len(instance.get_materialized_partitions(dg.AssetKey(name))) for name in ASSETS}
+    count = len(keys)
+    work_s = sum(_work_s(instance, name, count) for name in ASSETS)
+    return rows, {
+        "partitions": Figure(min(made.values()), "partitions"),
+        "runs": Figure(len(rows), "runs"),
+        "failed_runs": Figure(failed, "runs", len(rows)),
+        "wall_s": Figure(wall_s, "s"),
+        "s_per_partition": Figure(wall_s / count, "s", count),
+        "work_s_per_partition": Figure(work_s / count, "s", count),
+        "run_s_p50": Figure(statistics.median(float(row["run_s"]) for row in rows), "s", len(rows)),
+    }
+
+
+def _runs(instance: dg.DagsterInstance, backfill_id: str) -> Sequence[dg.RunRecord]:
+    return instance.get_run_records(dg.RunsFilter(tags={"dagster/backfill": backfill_id}))
+
+
+def _first_failure(instance: dg.DagsterInstance, backfill_id: str) -> str:
+    """What ended the first run that failed."""
+    for record in reversed(_runs(instance, backfill_id)):
+        run = record.dagster_run
+        if run.status != dg.DagsterRunStatus.SUCCESS:
+            said = [entry.message for entry in instance.all_logs(run.run_id) if entry.message]
+            return f"run {run.run_id} is {run.status.value}: {' '.join(said[-2:])[:600]}"
+    return "none of its runs says why"
+
+
+def _work_s(instance: dg.DagsterInstance, asset: str, count: int) -> float:
+    """Seconds that the asset's own work took, of all its shards."""
+    newest: dict[str, float] = {}
+    cursor: str | None = None
+    while True:
+        page = instance.fetch_materializations(dg.AssetKey(asset), limit=count, cursor=cursor)
+        for record in page.records:  # Newest first.
+            materialization = record.asset_materialization
+            if materialization is not None and "seconds" in materialization.metadata:
+                value = materialization.metadata["seconds"].value
+                newest.setdefault(str(materialization.partition), float(str(value)))
+        if not page.has_more:
+            return sum(newest.values())
+        cursor = page.cursor
+
+
+def _lock_errors(folder: Path) -> int:
+    """Lines of the daemon's and the runs' logs that say that the storage was locked."""
+    logs = [folder / "daemon.log", *(folder / ".dagster" / "logs").rglob("*.*")]
+    return sum(len(_LOCKED.findall(log.read_bytes())) for log in logs if log.is_file())
+
+
+def _size_mib(folder: Path) -> float:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / (1 << 20)
+
+
+if __name__ == "__main__":
+    main()

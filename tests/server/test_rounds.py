@@ -1,0 +1,100 @@
+"""Rounds: where a whole utterance ends does not depend on how far generation is ahead.
+
+The engine's tokens are written here, in bursts of any size; the codec is real.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from conftest import CODEC
+
+from server.codec import load_codec
+from server.codec_decoder import CodecDecoder
+from server.engine import EngineOutput, Sampling
+from server.frames import TokenLayout
+from server.metrics import Metrics
+from server.plan import PlannerConfig
+from server.planner import Planner
+from server.rounds import Rounds, Submission
+from server.speech import SpeechRequest, UtteranceReport
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+LAYOUT = TokenLayout()
+CHARACTERS = 40  # 3.5 s expected, 6.2 s at the longest
+
+
+class Facts:
+    slot_rule = "enforced"
+
+
+class WrittenEngine:
+    """Gives the ids of one utterance, so many a step, and then its end."""
+
+    facts = Facts()
+
+    def __init__(self, ids: list[int], burst: int) -> None:
+        self._ids, self._burst = ids, burst
+        self._name = ""
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._name)
+
+    def add(self, generation) -> None:
+        self._name = generation.request_id
+
+    def abort(self, names: list[str]) -> None:
+        assert names == [self._name]
+        self._name = ""
+
+    def step(self) -> list[EngineOutput]:
+        given, self._ids = self._ids[: self._burst], self._ids[self._burst :]
+        output = EngineOutput(self._name, given, None if self._ids else "stop")
+        if not self._ids:
+            self._name = ""
+        return [output]
+
+
+class Heard:
+    """What an utterance's reader is given."""
+
+    lead_s = 0.0
+
+
+@pytest.fixture(scope="module")
+def decoder() -> CodecDecoder:
+    return CodecDecoder(load_codec(CODEC))
+
+
+def spoken(decoder: CodecDecoder, codes: NDArray[np.integer], burst: int) -> tuple[bytes, str]:
+    rounds = Rounds(
+        WrittenEngine(LAYOUT.token_ids(codes.reshape(-1)).tolist(), burst),
+        decoder,
+        Planner(PlannerConfig(unpaced_in_batches=False)),
+        LAYOUT,
+        Metrics(),
+    )
+    request = SpeechRequest("it", "text", "heart", Sampling(seed=1), "keep", whole=True)
+    rounds.begin(Submission(request, [1], CHARACTERS, Heard(), 0.0))
+    while not rounds.idle:
+        rounds.turn()
+    *chunks, report = [event for _, event in rounds.events]
+    assert isinstance(report, UtteranceReport)
+    return b"".join(chunks), report.finish_reason
+
+
+@pytest.mark.parametrize(
+    ("frames", "period", "reason"),
+    [(70, 6, "loop"), (60, 60, "stop"), (75, 75, "stop"), (90, 90, "length")],
+)
+def test_an_utterance_asked_for_whole_ends_where_its_codes_say(decoder, frames, period, reason):
+    codes = np.random.default_rng(3).integers(0, 1_500, (period, 7))
+    codes = np.resize(codes, (frames, 7))
+    ways = {burst: spoken(decoder, codes, burst) for burst in (1, 7, 50, frames * 7)}
+    assert {ended for _, ended in ways.values()} == {reason}
+    assert len({audio for audio, _ in ways.values()}) == 1

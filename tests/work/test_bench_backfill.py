@@ -1,0 +1,81 @@
+"""A backfill of a few tiny shards under a real daemon, by the command that records its cost."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from lineage_run import processes_with, wait_for
+
+from speech_assets.corpus.benchmark_corpora import tiny_corpus
+from speech_assets.results.result import read_result
+from speech_assets.results.tables import backfill_table
+from speech_assets.work.bench_backfill import _lock_errors
+
+ROOT = Path(__file__).parents[2]
+
+
+def bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    # The way to find its processes, the device's lock, and what it must take away.
+    temporary = folder / "tmp"
+    temporary.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "speech_assets.work.bench_backfill", *arguments, "--out", "out"],
+        env={
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "TMPDIR": str(temporary),
+            "PYTHONPATH": str(ROOT),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        timeout=380,
+    )
+    assert not list(temporary.glob("speech-backfill-*"))
+    wait_for(lambda: not processes_with("TMPDIR", str(temporary)), "its processes are gone")
+    return done
+
+
+@pytest.mark.timeout(400)
+def test_a_backfill_of_tiny_shards_ends_with_its_cost_and_leaves_nothing(tmp_path: Path) -> None:
+    done = bench(tmp_path, "--partitions", "18")
+    assert done.returncode == 0, done.stderr[-3_000:]
+    (path,) = (tmp_path / "out").rglob("backfill/*/*/*.json")
+    value = read_result(path)
+    figures = {name: figure["value"] for name, figure in value["figures"].items()}
+    assert (figures["partitions"], figures["runs"], figures["failed_runs"]) == (18, 2, 0)
+    assert figures["lock_errors"] == 0
+    assert 0 < figures["work_s_per_partition"] < figures["s_per_partition"]
+    assert figures["s_per_partition"] == pytest.approx(figures["wall_s"] / 18)
+    assert all(row["run_s"] > 0 for row in value["rows"])
+    assert "| sqlite (reduced) |" in backfill_table([value])
+
+
+@pytest.mark.timeout(400)
+def test_a_backfill_that_takes_too_long_is_given_up_with_its_processes(tmp_path: Path) -> None:
+    done = bench(tmp_path, "--partitions", "2", "--limit-s", "1")
+    assert done.returncode == 2
+    assert "error: 0 shards are done and the time is over: see --limit-s" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_each_tiny_shard_is_one_clip_with_an_id_of_its_own(tmp_path: Path) -> None:
+    _, keys = tiny_corpus(tmp_path, 40)
+    [file] = (tmp_path / "corpus").iterdir()
+    ids = pq.read_table(file, columns=["id"]).column("id").to_pylist()
+    assert (len(keys), len(set(ids))) == (40, 40)
+    assert keys[-1] == "train.039"
+
+
+def test_what_says_that_the_storage_was_locked_is_counted(tmp_path: Path) -> None:
+    logs = tmp_path / ".dagster" / "logs" / "run"
+    logs.mkdir(parents=True)
+    (tmp_path / "daemon.log").write_text("all well\nsqlite3.OperationalError: database is locked\n")
+    (logs / "compute.err").write_text("Database is locked\nand database table is locked\n")
+    assert _lock_errors(tmp_path) == 3

@@ -1,0 +1,74 @@
+"""The tokenization's benchmark by its command, on eight shards of one short clip each."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from speech_assets.corpus.benchmark_corpora import tiny_corpus
+from speech_assets.results.result import read_result
+from speech_assets.work import worker
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def profiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_corpus(tmp_path_factory.mktemp("corpus"), 8)[0]
+
+
+def bench(folder: Path, profiles: Path, *arguments: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "speech_assets.work.bench_tokenize"),
+            *(*arguments, "--out", str(folder)),
+        ],
+        env={
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "SPEECH_PROFILES": str(profiles),
+            "SPEECH_PROFILE": "tiny",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr[-3_000:]
+    (path,) = folder.rglob("*/*/*/*.json")
+    return read_result(path)
+
+
+@pytest.mark.timeout(300)
+def test_a_backfill_through_dagster_beside_the_bare_encoder(tmp_path: Path, profiles: Path) -> None:
+    found = bench(tmp_path, profiles, "--rounds", "1")
+    assert (found["kind"], found["reduced"]) == ("tokenize", True)
+    assert found["command"] == "python -m speech_assets.work.bench_tokenize --rounds 1"
+    assert (found["config"]["shards"], found["config"]["corpus"]) == (8, "tiny")
+    assert found["figures"]["agreement"]["value"] == 1.0
+    assert 0 < found["figures"]["share_of_encoder"]["value"] < 1
+    assert found["figures"]["speech_capacity_hours_per_min"]["value"] > 0
+
+
+@pytest.mark.timeout(300)
+def test_ways_of_encoding_are_named_in_the_command(tmp_path: Path, profiles: Path) -> None:
+    found = bench(tmp_path, profiles, "--ablate", "--rounds=1", "--ways", "16 clips a batch")
+    assert found["command"] == (
+        "python -m speech_assets.work.bench_tokenize --ablate --rounds=1 --ways '16 clips a batch'"
+    )
+    [row] = found["rows"]
+    assert (row["way"], row["agreement"]) == ("16 clips a batch", 1.0)
+    assert row["loop_hours_per_min"] > 0
+
+
+def test_a_command_names_neither_where_its_result_went_nor_this_machines_folders() -> None:
+    parser = argparse.ArgumentParser(prog="python -m a.b")
+    typed = ["--out", "/x", "--shapes", "/home/somebody/s.json", "--out=y", "--exit-on-stdin-eof"]
+    assert worker.command_of(parser, typed) == "python -m a.b --shapes s.json"

@@ -1,0 +1,80 @@
+"""The curve of tokenization on real speech of the corpus that ships, cut short."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+from conftest import CODEC
+
+from resources.store import Store
+from server.codec import load_codec
+from speech_assets.corpus import repack, sources
+from speech_assets.corpus.archive import archive_split
+from speech_assets.corpus.audio import decode_clip
+from speech_assets.corpus.benchmark_corpora import EMBEDDED, repeated_corpus
+from speech_assets.corpus.shards import Shard
+from speech_assets.profiles import load_profile
+from speech_assets.results.forms import check_form
+from speech_assets.scaling.tokenize_tables import curve_table
+from speech_assets.work.decoding_pool import SpeechOptions
+from speech_assets.work.tokenize_curve import Curve, measure
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_repeated_corpus_is_of_24_khz_wav_with_ids_of_its_own(tmp_path: Path) -> None:
+    made = repeated_corpus(tmp_path, 2, replace(load_profile({}), max_clip_s=30.0), 8)
+    same = load_profile({"SPEECH_PROFILES": str(made), "SPEECH_PROFILE": "repeated"})
+    assert (same.max_clip_s, same.codec.location) == (30.0, load_profile({}).codec.location)
+    [file] = (tmp_path / "corpus").iterdir()
+    table = pq.read_table(file, columns=["id", "audio"])
+    rows = table.num_rows
+    assert same.corpus.shard_rows == min(1_000, rows // 8)
+    assert len(set(table.column("id").to_pylist())) == table.num_rows > 100
+    clip = decode_clip(table.column("audio")[0].as_py()["bytes"])
+    assert (clip.source_rate_hz, clip.source_channels) == (24_000, 1)
+
+
+@pytest.mark.timeout(300)
+def test_a_curve_has_lengths_and_cores_and_leaves_the_speech_as_it_was(tmp_path: Path) -> None:
+    profiles = tmp_path / "profiles.toml"
+    profiles.write_text(
+        '[corpora.some]\nkind = "parquet"\npath = "' + str(EMBEDDED) + '"\n'
+        'splits = { train = "train-00000-*.parquet" }\nshard_rows = 8\n'
+        '[profiles.some]\ncorpus = "some"\ncodec = "embedded"\n'
+    )
+    corpus = load_profile({"SPEECH_PROFILES": str(profiles), "SPEECH_PROFILE": "some"}).corpus
+    store = Store(str(tmp_path / "store"))
+    [(split, files)] = sources.source_files(corpus).items()
+    count = repack.shard_count(sources.row_count(corpus, split, files), corpus.shard_rows)
+    archive_split(corpus, split, count, store, lambda _: None)
+    shards = [Shard(split, index) for index in range(2)]
+    curve = Curve(store, shards, load_codec(CODEC), SpeechOptions(), audio_s=4.0)
+    cores = os.sched_getaffinity(0)
+    # Speech is made first here: the encoder's rows read it.
+    speech = list(curve.speech_rows())
+    assert [row["cores"] for row in speech][-1] == len(cores)
+    before = [store.read_bytes(shard.object_key("speech")) for shard in shards]
+    result = measure(
+        curve,
+        1,
+        lambda _: None,
+        device={"name": "A CPU"},
+        started_at="2026-11-30T00:00:00Z",
+        command="a test",
+        reduced=True,
+        corpus="some",
+    )
+    assert os.sched_getaffinity(0) == cores
+    assert [store.read_bytes(shard.object_key("speech")) for shard in shards] == before
+    value = result.as_json()
+    assert [row["clip_s"] for row in value["rows"] if row["varied"] == "clip_s"] == [1.0, 2.0]
+    assert all(row["hours_per_min"] > 0 for row in value["rows"])
+    check_form(json.dumps(value).encode(), "the test's")
+    assert curve_table([value]).count("\n") == 1 + len(value["rows"])
