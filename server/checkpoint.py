@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from server.errors import WeightsError
@@ -41,6 +41,7 @@ class Checkpoint:
     quantization: str | None  # Method of config.json's quantization_config.
     weights_bytes: int
     tied_head: bool = True
+    untrained: bool = False  # There are no weights: the engine makes random ones of the shape.
 
     def kv_bytes_per_token(self, bytes_per_value: int) -> int:
         """Bytes of keys and values that one token takes in the cache."""
@@ -84,6 +85,22 @@ def open_checkpoint(folder: Path, *, cache: Path | None = None) -> Checkpoint:
     if checkpoint.quantization is None:
         _check_names(checkpoint, tensors, expected, biases)
     return checkpoint
+
+
+def open_shape(folder: Path) -> Checkpoint:
+    """The checkpoint that the config.json in `folder` describes, to be run with random weights.
+
+    Raises:
+        WeightsError: config.json or the layout is missing or contradicts itself.
+    """
+    config_path = folder / "config.json"
+    config = read_json(config_path)
+    try:
+        return replace(_checkpoint(folder, config, read_layout(folder), 0), untrained=True)
+    except KeyError as error:
+        raise WeightsError(f"{config_path}: field {error} is missing; {_REMEDY}") from error
+    except ValueError as error:
+        raise WeightsError(f"{config_path}: {error}; {_REMEDY}") from error
 
 
 def _checkpoint(

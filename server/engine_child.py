@@ -13,6 +13,7 @@ import queue
 import threading
 from typing import TYPE_CHECKING, Any
 
+from server import engine_random
 from server.engine import (
     Engine,
     EngineOutput,
@@ -62,6 +63,8 @@ class ChildEngine(Engine):
         )
         self._thread.start()
         try:
+            if checkpoint.untrained:
+                engine_random.register()  # Here the name is checked; the core registers its own.
             arguments = engine_arguments(checkpoint, settings, rows)
             found = self._await(self._open(arguments))[0]
         except Exception as error:

@@ -15,6 +15,7 @@ import warnings
 from collections import abc
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from server import engine_random
 from server.engine import (
     Engine,
     EngineFacts,
@@ -62,6 +63,8 @@ class CoreEngine(Engine):
         from server import engine_model
 
         engine_model.register()
+        if checkpoint.untrained:
+            engine_random.register()
         _tolerate_llvmlite()
         rows = SampledRows.of(checkpoint.layout) if settings.head == "audio" else None
         self._checkpoint = checkpoint
@@ -242,6 +245,8 @@ def engine_arguments(
         "worker_extension_cls": EXTENSION,
         "hf_overrides": {} if rows is None else config_overrides(rows),
     }
+    if checkpoint.untrained:
+        value["load_format"] = engine_random.LOAD_FORMAT
     if settings.device == "cpu":
         # Compilation costs 40 s of start and gains nothing at these sizes.
         value["enforce_eager"] = True

@@ -13,13 +13,14 @@ import signal
 import threading
 from typing import Any
 
-from server import engine_model
+from server import engine_model, engine_random
 from server.engine_sampler import SlotSampler
 
 _STARTED = ("EngineCore", "VllmWorker")  # Names that vLLM gives the processes that it starts.
 EXTENSION = "server.engine_worker.SpeechWorker"
 
 engine_model.register()
+engine_random.register()
 
 
 def _end_with_parent() -> None:

@@ -6,15 +6,16 @@ import gc
 import logging
 import os
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from server.checkpoint import open_checkpoint
+from server.checkpoint import open_checkpoint, open_shape
 from server.checks import require_checks, weights_sha256
 from server.engine import Sampling, find_device, open_engine
 from server.places import LONGEST_WAIT_S, Admission
 from server.presets import check_recipe, config_sha256, served_as
 from server.serving import Model
 from server.text import TextEncoder
+from server.untrained import MadeUpIds, UntrainedDecoder, UntrainedEngine
 from server.voices import Voices
 from server.weights import (
     CODEC_FILES,
@@ -70,8 +71,10 @@ def load_model(
     checks: dict[str, Check] = {}
     if preset.stored_as is not None and not allow_unchecked:
         checks = _passed_checks(preset, given, device, store)
-    checkpoint = open_checkpoint(given)
-    text = TextEncoder(checkpoint.folder, checkpoint.layout)
+    checkpoint = open_shape(given) if preset.untrained else open_checkpoint(given)
+    layout = checkpoint.layout
+    made_up = MadeUpIds(layout) if preset.untrained else None
+    text = TextEncoder(checkpoint.folder, layout, made_up)
     codec_folder = local_folder(preset.codec_location(), CODEC_FILES)
 
     def open_parts() -> tuple[Engine, CodecDecoder]:
@@ -81,7 +84,9 @@ def load_model(
 
         use_threads(THREADS)
         # The codec first: what is wrong with it is known before the engine takes its time.
-        codec = load_codec(codec_folder, preset.codec_device or device)
+        codec = load_codec(
+            codec_folder, preset.codec_device or device, allow_untrained=preset.untrained
+        )
         options = DecoderOptions(
             dtype=preset.codec_dtype,
             form=preset.decode,
@@ -96,6 +101,8 @@ def load_model(
         except BaseException:
             engine.close()
             raise
+        if preset.untrained:
+            return UntrainedEngine(engine, layout), cast("CodecDecoder", UntrainedDecoder(decoder))
         return engine, decoder
 
     # Some 3,000 modules are imported, none of them garbage: to look for it takes 1 to 2 of 10 s.
@@ -104,7 +111,7 @@ def load_model(
         service = EngineService(
             open_parts,
             text,
-            checkpoint.layout,
+            layout,
             replace(preset.planner_config(), unpaced_in_batches=device != "cpu"),
             metrics,
             max_streams=preset.max_streams,
@@ -126,7 +133,7 @@ def load_model(
         service,
         (preset.name, *preset.aliases),
         Voices(text.voices),
-        default_sampling(preset, checkpoint.layout),
+        default_sampling(preset, layout),
         config,
     )
 

@@ -52,6 +52,8 @@ class Preset:
         codec_device: where the codec runs; None is where the language model does.
         cuda_graphs: whether the codec's calls are captured on a GPU.
         noise: whether the codec adds the noise that it was trained with.
+        untrained: `model` and `codec` have no weights but config.json alone: random ones of that
+            shape are served, for measuring speed (`server.untrained`).
         vllm: any other argument of vLLM's EngineArgs, over all of the above.
         checkpoint: how the project makes the preset's checkpoint; the server does not read it.
     """
@@ -85,6 +87,7 @@ class Preset:
     codec_device: Device | None = None
     cuda_graphs: bool = True
     noise: bool = True
+    untrained: bool = False
     vllm: dict[str, Any] = field(default_factory=dict[str, Any])
     checkpoint: Recipe | None = None
 

@@ -42,17 +42,20 @@ class FrontEnd(Protocol):
 class TextEncoder:
     """Makes prompts of one model. May be called from several threads."""
 
-    def __init__(self, folder: Path, layout: TokenLayout) -> None:
-        """Load the front end of the layout and run it once.
+    def __init__(
+        self, folder: Path, layout: TokenLayout, front_end: FrontEnd | None = None
+    ) -> None:
+        """Load the front end of the layout, if none is given, and run it once.
 
         Raises:
             WeightsError: the tokenizer in `folder` is missing or damaged.
             ConfigurationError: the phonemizer is not installed.
         """
         self._layout = layout
-        self._front_end: FrontEnd = (
-            Tokenizer(folder, layout) if layout.front_end == "tokenizer" else Phonemes(layout)
-        )
+        if front_end is None:
+            is_plain = layout.front_end == "tokenizer"
+            front_end = Tokenizer(folder, layout) if is_plain else Phonemes(layout)
+        self._front_end = front_end
 
     @property
     def voices(self) -> tuple[str, ...]:

@@ -14,3 +14,14 @@ SENTENCES = (
     "Nobody noticed the small boat until it reached the shore.",
     "They painted the old fence green in a single day.",
 )
+
+LONG_SENTENCES = tuple(
+    ", while ".join([first[:-1], *(said[:1].lower() + said[1:-1] for said in others)]) + "."
+    for first, *others in zip(
+        SENTENCES,
+        SENTENCES[3:] + SENTENCES[:3],
+        SENTENCES[6:] + SENTENCES[:6],
+        strict=True,
+    )
+)
+"""One clause after another, 160 letters or so: what takes ten seconds and more to say."""

@@ -18,7 +18,7 @@ from speech_assets.load.levels import (
     check_seeds,
 )
 from speech_assets.load.server_figures import server_figures
-from speech_assets.sentences import SENTENCES
+from speech_assets.sentences import LONG_SENTENCES, SENTENCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,6 +45,8 @@ class SweepOptions:
         duration_s, warmup_s: of each level; what is measured, and what comes before.
         lag_limit_ms: how late the client may be before it, not the server, was measured.
         until_failure: whether a sweep ends with its first failing level.
+        long_texts: whether texts are of ten seconds and more: an untrained model speaks so long,
+            whatever it is asked for, and no guard is to cut it short.
     """
 
     levels: tuple[float, ...]
@@ -54,6 +56,7 @@ class SweepOptions:
     warmup_s: float = 10.0
     lag_limit_ms: float = 5.0
     until_failure: bool = True
+    long_texts: bool = False
 
     def __post_init__(self) -> None:
         """Raises ConfigError where a value cannot work."""
@@ -129,7 +132,7 @@ def _measure(
             levels=(level,),
             duration_s=options.duration_s,
             warmup_s=options.warmup_s,
-            texts=SENTENCES,
+            texts=LONG_SENTENCES if options.long_texts else SENTENCES,
             seed=seed,
             lag_limit_ms=options.lag_limit_ms,
         )

@@ -1,31 +1,30 @@
 """Shapes of Llama models: bytes a decode step reads, and folders of a shape without weights.
 
-The speed of a step does not depend on what the weights are. By `register_random_weights` vLLM makes
-random ones of the shape that `config.json` gives, so that every precision of Orpheus 3B is timed
-where its weights are not.
+The speed of a step does not depend on what the weights are. Of a folder without them an engine
+makes random ones (`server.engine_random`), so that every precision of Orpheus 3B is timed where its
+weights are not.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from server.checkpoint import Checkpoint
+from server.checkpoint import open_shape
 from server.files import read_json
-from server.frames import ORPHEUS, read_layout
+from server.frames import ORPHEUS
 from speech_assets.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from server.checkpoint import Checkpoint
     from server.engine import EngineFacts
     from server.frames import TokenLayout
     from server.recipe import Scheme
 
-_CACHE_SCALES = ("q_scale", "k_scale", "v_scale", "prob_scale")
 _FP8_SCALE_BYTES = 4  # float32, one a row.
 _WEIGHT_BITS: dict[Scheme, int] = {
     "fp8": 8,
@@ -33,7 +32,6 @@ _WEIGHT_BITS: dict[Scheme, int] = {
     "w4a16": 4,
     "w4a16_lmhead": 4,
 }
-LOAD_FORMAT = "speech_random"
 VALUE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
@@ -208,49 +206,12 @@ def bytes_read(
 def write_shape(
     folder: Path, shape: LlamaShape, scheme: Scheme, quantization: Mapping[str, Any] | None
 ) -> Checkpoint:
-    """A checkpoint in `folder` without weights, that vLLM loads with `LOAD_FORMAT`.
+    """A checkpoint in `folder` without weights, which an engine runs with random ones.
 
-    `open_checkpoint` would refuse it: it looks for the weights. `quantization` is what config.json
-    says of them. The layout is Orpheus' own, known by the vocabulary.
+    `quantization` is what config.json says of them. The layout is Orpheus' own, known by the
+    vocabulary.
     """
     tied = scheme != "w4a16_lmhead"
     config = json.dumps(shape.config(quantization, tied=tied), indent=1)
     (folder / "config.json").write_text(config, encoding="utf-8")
-    return Checkpoint(
-        folder=folder,
-        layout=read_layout(folder),
-        vocabulary_size=shape.vocabulary_size,
-        max_positions=shape.max_positions,
-        layers=shape.layers,
-        kv_heads=shape.kv_heads,
-        head_size=shape.head_size,
-        quantization=None if quantization is None else str(quantization["quant_method"]),
-        weights_bytes=0,
-        tied_head=tied,
-    )
-
-
-@functools.cache
-def register_random_weights() -> None:
-    """Make `LOAD_FORMAT` known to vLLM in this process, whose environment is set.
-
-    It is vLLM's "dummy" with two differences. Packed 4-bit weights are random, not what the memory
-    held before, which is often zeros. Scales of cached keys and values are 1, as of a checkpoint
-    that has none: random ones can be negative, and kernels refuse those.
-    """
-    # Of vLLM, which the process that measures alone loads.
-    from vllm.model_executor.model_loader import register_model_loader
-    from vllm.model_executor.model_loader.dummy_loader import DummyModelLoader
-
-    class RandomLoader(DummyModelLoader):
-        def load_weights(self, model: Any, model_config: Any) -> None:
-            super().load_weights(model, model_config)
-            for module in model.modules():
-                for name, tensor in module.named_parameters(recurse=False):
-                    if name.endswith("packed"):
-                        tensor.data.random_(-(1 << 31), (1 << 31) - 1)
-                for name, tensor in module.state_dict(keep_vars=False).items():
-                    if name.removeprefix("_") in _CACHE_SCALES:
-                        tensor.fill_(1.0)
-
-    register_model_loader(LOAD_FORMAT)(RandomLoader)
+    return open_shape(folder)

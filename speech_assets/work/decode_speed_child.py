@@ -26,7 +26,7 @@ from server.files import write_json
 from server.loading import default_sampling
 from server.presets import check_recipe, load_preset, recipe_of, weights_owner
 from server.recipe import Recipe
-from speech_assets.errors import ConfigError, SpeechAssetsError
+from speech_assets.errors import SpeechAssetsError
 from speech_assets.quantize import shapes
 from speech_assets.quantize.quiet import Watch, stream_faults
 from speech_assets.quantize.schemes import check_runs, quantization_config
@@ -36,7 +36,7 @@ from speech_assets.work import worker
 
 if TYPE_CHECKING:
     from server.checkpoint import Checkpoint
-    from server.engine import Engine, EngineSettings
+    from server.engine import Engine
     from server.presets import Preset
     from speech_assets.quantize.speed import Run
 
@@ -102,8 +102,6 @@ def _measure(job: Job) -> dict[str, Any]:
     check_runs(recipe, device_facts(device), dtype=settings.dtype, vllm_args=settings.vllm_args)
     if job.shape:
         checkpoint = _random_checkpoint(job, recipe)
-        arguments = {**settings.vllm_args, "load_format": shapes.LOAD_FORMAT}
-        settings = replace(settings, vllm_args=arguments)
     else:
         checkpoint = _own_checkpoint(preset, job.store)
     prompts = _prompts(checkpoint, random_ids=bool(job.shape))
@@ -112,8 +110,6 @@ def _measure(job: Job) -> dict[str, Any]:
     faults_at_start = stream_faults(job.std_identities)
     began_s = time.perf_counter()
     gc.disable()  # As a server loads it.
-    if job.shape:
-        _register_random_weights(settings)
     engine = open_engine(checkpoint, settings)
     gc.enable()
     start_s = time.perf_counter() - began_s
@@ -196,23 +192,6 @@ def _random_checkpoint(job: Job, recipe: Recipe) -> Checkpoint:
     shape = shapes.named_shape(job.shape)
     quantization = None if recipe.scheme == "bf16" else quantization_config(recipe)
     return shapes.write_shape(Path(job.folder), shape, recipe.scheme, quantization)
-
-
-def _register_random_weights(settings: EngineSettings) -> None:
-    """Make their load format known; only this process loads the model then.
-
-    Raises:
-        ConfigError: another process would load it.
-    """
-    if settings.form != "in_process":
-        raise ConfigError(
-            "--random-weights needs a preset with engine = 'in_process': vLLM's other process does "
-            "not know how to make the weights"
-        )
-    from server.engine_core import set_environment
-
-    set_environment(settings, in_process=True)  # Before vLLM is imported.
-    shapes.register_random_weights()
 
 
 def _prompts(checkpoint: Checkpoint, *, random_ids: bool) -> list[list[int]]:

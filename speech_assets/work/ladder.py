@@ -72,6 +72,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
         duration_s=ladder.duration_s if arguments.duration_s is None else arguments.duration_s,
         warmup_s=ladder.warmup_s if arguments.warmup_s is None else arguments.warmup_s,
         lag_limit_ms=arguments.lag_limit_ms,
+        long_texts=preset.untrained,
     )
     trials = Trials(
         Store(arguments.store),

@@ -63,7 +63,8 @@ def main() -> None:
 
 
 def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
-    preset = load_preset(arguments.preset).name
+    served = load_preset(arguments.preset)
+    preset = served.name
     options = SweepOptions(
         levels=parse_levels(arguments.levels) if arguments.levels else load_profile().load_levels,
         loads=parse_loads(arguments.loads),
@@ -72,6 +73,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
         warmup_s=arguments.warmup_s,
         lag_limit_ms=arguments.lag_limit_ms,
         until_failure=not arguments.all_levels,
+        long_texts=served.untrained,
     )
     store = Store(arguments.store)
     started_at = measurement_began()

@@ -14,13 +14,11 @@ from server.recipe import Recipe, Scheme
 from speech_assets.errors import ConfigError
 from speech_assets.quantize.schemes import quantization_config
 from speech_assets.quantize.shapes import (
-    LOAD_FORMAT,
     SHAPES,
     LlamaShape,
     bytes_read,
     loaded_bytes,
     named_shape,
-    register_random_weights,
     shape_of,
     step_bytes,
     write_shape,
@@ -122,9 +120,8 @@ def test_an_engine_runs_a_shape_without_weights(scheme: Scheme, cache: str, tmp_
         head="full" if scheme == "w4a16_lmhead" else "audio",
         max_streams=1,
         max_model_len=256,
-        vllm_args={"load_format": LOAD_FORMAT, "kv_cache_dtype": cache},
+        vllm_args={"kv_cache_dtype": cache},
     )
-    register_random_weights()
     with opened(checkpoint, settings) as engine:
         sampling = Sampling(max_tokens=14, repetition_penalty=1.1)
         prompt = checkpoint.layout.prompt([1, 2, 3])

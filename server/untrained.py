@@ -1,0 +1,135 @@
+"""A model of random weights, served as a trained one would be: for measuring speed alone.
+
+The time of a step and of a decode depends on shapes, not on what the weights are. What random
+weights lack is a voice's course: an utterance that ends, and silence before its first sound. Here
+both are put on: a length drawn from a request's seed, and a lead-in of Orpheus' length.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from server import frames
+from server.engine import Engine, EngineOutput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from server.codec_decoder import CodecDecoder, DecodeTicket
+    from server.codec_rows import DecodeRow
+    from server.engine import Generation
+    from server.frames import TokenLayout
+
+MEAN_S = 10.0  # Of speech in an utterance,
+SHAPE = 6.0  # gamma-distributed, so that the middle half is of 6.9 to 12.5 s.
+SHORTEST_S, LONGEST_S = 1.0, 21.0
+LEAD_IN_FRAMES = 7  # 0.6 s: what Orpheus begins with.
+_LETTERS_PER_ID = 4  # What a tokenizer of 128,000 ids takes of English text.
+
+
+def spoken_frames(seed: int) -> int:
+    """Frames of an utterance with its lead-in, drawn from a request's seed."""
+    drawn_s = random.Random(f"length of {seed}").gammavariate(SHAPE, MEAN_S / SHAPE)
+    spoken_s = min(max(drawn_s, SHORTEST_S), LONGEST_S)
+    return LEAD_IN_FRAMES + round(spoken_s * frames.FRAMES_PER_S)
+
+
+class MadeUpIds:
+    """A front end without a tokenizer: an id for each four letters, the same for the same ones."""
+
+    emotions = ()
+    reads = True
+
+    def __init__(self, layout: TokenLayout) -> None:
+        self._count = layout.begin_of_text or layout.audio_base
+
+    def ids(self, text: str, voice: str) -> list[int]:
+        """Ids of ``voice: text``; none for a text without a letter or a digit."""
+        if not any(map(str.isalnum, text)):
+            return []
+        said = f"{voice}: {' '.join(text.split())}"
+        starts = range(0, len(said), _LETTERS_PER_ID)
+        pieces = (said[n : n + _LETTERS_PER_ID].encode() for n in starts)
+        return [zlib.crc32(piece) % self._count for piece in pieces]
+
+
+class UntrainedEngine(Engine):
+    """An engine whose utterances end at a drawn length, as by end_of_speech."""
+
+    def __init__(self, engine: Engine, layout: TokenLayout) -> None:
+        self._engine, self._layout = engine, layout
+        self.facts = engine.facts
+        self._drawn: set[str] = set()  # Requests that end where it was drawn.
+
+    def add(self, generation: Generation) -> None:
+        sampling, layout = generation.sampling, self._layout
+        audio_ids = range(layout.audio_base, layout.audio_end)
+        made = sum(n in audio_ids for n in generation.prompt_ids)  # Of one that was paused.
+        drawn = max(1, spoken_frames(sampling.seed) * frames.TOKENS_PER_FRAME - made)
+        if drawn <= sampling.max_tokens:
+            generation = replace(generation, sampling=replace(sampling, max_tokens=drawn))
+            self._drawn.add(generation.request_id)
+        self._engine.add(generation)
+
+    def abort(self, request_ids: Iterable[str]) -> None:
+        names = list(request_ids)
+        self._drawn.difference_update(names)
+        self._engine.abort(names)
+
+    def step(self) -> list[EngineOutput]:
+        outputs = self._engine.step()
+        for index, output in enumerate(outputs):
+            if output.finish_reason is None or output.request_id not in self._drawn:
+                continue
+            self._drawn.discard(output.request_id)
+            if output.finish_reason == "length":
+                outputs[index] = replace(output, finish_reason="stop")
+        return outputs
+
+    @property
+    def busy(self) -> bool:
+        return self._engine.busy
+
+    def close(self) -> None:
+        self._engine.close()
+
+
+class UntrainedDecoder:
+    """A codec of random weights that is silent during the lead-in."""
+
+    def __init__(self, decoder: CodecDecoder) -> None:
+        self._decoder = decoder
+
+    def warm_up(self) -> None:
+        """Make ready all that `submit` can meet."""
+        self._decoder.warm_up()
+
+    def submit(self, rows: Sequence[DecodeRow], hop: int) -> UntrainedTicket:
+        """Start decoding rows of one hop, as `CodecDecoder.submit`."""
+        return UntrainedTicket(self._decoder.submit(rows, hop), rows)
+
+
+class UntrainedTicket:
+    """Audio of submitted rows, as `DecodeTicket`."""
+
+    def __init__(self, ticket: DecodeTicket, rows: Sequence[DecodeRow]) -> None:
+        self._ticket, self._rows = ticket, rows
+
+    def ready(self) -> bool:
+        """Whether `pcm` returns at once."""
+        return self._ticket.ready()
+
+    def pcm(self) -> list[NDArray[np.int16]]:
+        """Samples of each row, int16 of shape (512 * row.latents,), 0 where the lead-in is."""
+        blocks = self._ticket.pcm()
+        silent = LEAD_IN_FRAMES * frames.LATENTS_PER_FRAME
+        for row, samples in zip(self._rows, blocks, strict=True):
+            if row.start < silent:
+                samples[: (silent - row.start) * frames.SAMPLES_PER_LATENT] = 0
+        return blocks
