@@ -22,9 +22,18 @@ def amplitude(dbfs: float) -> float:
 
 def block_rms(samples: NDArray[np.int16]) -> NDArray[np.float64]:
     """RMS of each whole 10 ms block, float64 of shape (samples // 240,); a rest is left out."""
+    return rms(_blocks(samples))
+
+
+def rms(blocks: NDArray[np.int16]) -> NDArray[np.float64]:
+    """RMS of each of `blocks`, int16 of shape (blocks, 240): float64 of shape (blocks,)."""
+    values = blocks.astype(np.float64)  # Squares and their sums are whole numbers: exact in it.
+    return np.sqrt(np.einsum("ij,ij->i", values, values) / BLOCK_SAMPLES)
+
+
+def _blocks(samples: NDArray[np.int16]) -> NDArray[np.int16]:
     count = len(samples) // BLOCK_SAMPLES
-    blocks = samples[: count * BLOCK_SAMPLES].reshape(count, BLOCK_SAMPLES)
-    return np.sqrt(np.square(blocks, dtype=np.float64).mean(1))
+    return samples[: count * BLOCK_SAMPLES].reshape(count, BLOCK_SAMPLES)
 
 
 class BlockReader:
@@ -38,9 +47,13 @@ class BlockReader:
         """Samples of earlier chunks in the block that the next chunk completes."""
         return len(self._rest)
 
+    def take(self, samples: NDArray[np.int16]) -> NDArray[np.int16]:
+        """The blocks that `samples` complete, int16 of shape (blocks, 240)."""
+        joined = np.concatenate([self._rest, samples]) if len(self._rest) else samples
+        blocks = _blocks(joined)
+        self._rest = joined[blocks.size :]
+        return blocks
+
     def read(self, samples: NDArray[np.int16]) -> NDArray[np.float64]:
         """RMS of the blocks that `samples` complete."""
-        joined = np.concatenate([self._rest, samples])
-        rms = block_rms(joined)
-        self._rest = joined[len(rms) * BLOCK_SAMPLES :]
-        return rms
+        return rms(self.take(samples))

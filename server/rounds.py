@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 PARK_S = 30.0  # Of audio that a reader has not taken: its generation pauses,
 RESUME_S = 20.0  # and goes on when so much is left.
+_LOOK_AGAIN_S = 0.25  # At a stream that nothing happens to: its reader may have stalled.
 _FEW_STREAMS = 8  # So many players are kept fed with as little lead-in as can be.
 _FEW_RESERVE_S = 0.010
 
@@ -138,7 +139,7 @@ class Rounds:
         self._decode()
         delivered = self._deliver()
         now = _now()
-        for stream in list(self._streams.values()):
+        for stream in [each for each in self._streams.values() if each.look_at_s <= now]:
             self._feed(stream, now)
         if stepped or delivered:
             self._metrics.busy_seconds.inc(_now() - began_s)
@@ -161,24 +162,30 @@ class Rounds:
     def _accept(self, outputs: list[EngineOutput], now: float, took_s: float) -> None:
         """Take a step's tokens."""
         counts: dict[str, int] = {}
-        given = [(self._streams[o.request_id], o) for o in outputs if o.request_id in self._streams]
-        for stream, output in given:
-            before = len(stream.codes)
-            stream.codes.extend(output.token_ids)
+        ended: list[tuple[Stream, Literal["stop", "length", "error"]]] = []
+        may_drop = self._engine.facts.slot_rule == "dropped"
+        for output in outputs:
+            name = output.request_id
+            if (stream := self._streams.get(name)) is None:
+                continue
+            codes = stream.codes
+            before = len(codes)
+            codes.extend(output.token_ids)
             stream.output_tokens += len(output.token_ids)
-            counts[stream.name] = len(stream.codes) - before
+            counts[name] = len(codes) - before
             # Where misaligned frames are dropped, only whole frames count: they do not go again.
-            if self._engine.facts.slot_rule == "dropped":
-                counts[stream.name] += before % TOKENS_PER_FRAME
-                counts[stream.name] -= len(stream.codes) % TOKENS_PER_FRAME
-        self._planner.add(counts, now, took_s)
-        for stream, output in given:
+            if may_drop:
+                counts[name] += before % TOKENS_PER_FRAME - len(codes) % TOKENS_PER_FRAME
             if output.finish_reason is not None:
-                self._generated(stream, output.finish_reason)
+                ended.append((stream, output.finish_reason))
+        self._planner.add(counts, now, took_s)
+        for stream, reason in ended:
+            self._generated(stream, reason)
 
     def _generated(self, stream: Stream, reason: Literal["stop", "length", "error"]) -> None:
         """Nothing more is generated for the stream."""
         stream.reason = reason
+        stream.look_at_s = 0.0
         self._planner.end(stream.name)
         if stream.lead_in.searching and len(stream.codes) < TOKENS_PER_FRAME:
             self._speak(stream, stream.lead_in.give_up())
@@ -249,6 +256,7 @@ class Rounds:
         last: bool,
     ) -> None:
         """Guard and send decoded speech."""
+        stream.look_at_s = 0.0
         # Of the codes that are heard, not of all that are there: how far generation is ahead
         # depends on the clock, and where an utterance is cut may not.
         stream.guard.read(stream.codes.whole_frames[: row.stop // frames.LATENTS_PER_FRAME])
@@ -290,6 +298,10 @@ class Rounds:
             self._finish(stream, stream.reason)
             return
         self._park_or_resume(stream, now)
+        if stream.reason is None and not (stream.lead_in.waiting or stream.parked):
+            # Until what was sent runs low; audio that comes, and the end, have it looked at, too.
+            lasts_s = slack_s - 2 * reserve_s if stream.tail.holds else _LOOK_AGAIN_S
+            stream.look_at_s = now + min(lasts_s, _LOOK_AGAIN_S)
 
     def _park_or_resume(self, stream: Stream, now: float) -> None:
         """Pause the generation for a reader that does not take its audio; go on when it does."""

@@ -62,6 +62,14 @@ class CodeBuffer:
 
     def extend(self, token_ids: list[int]) -> None:
         """Take the ids of one step."""
+        if len(token_ids) == 1 and self._count < len(self._codes):
+            # As nearly always: one id, of the slot that is due. Arrays would take 50 times as long.
+            slot = self._count % TOKENS_PER_FRAME
+            code = token_ids[0] - self._base - frames.CODEBOOK_SIZE * slot
+            if 0 <= code < frames.CODEBOOK_SIZE:
+                self._codes[self._count] = code
+                self._count += 1
+                return
         ids = np.array(token_ids, np.int64) - self._base
         while len(ids):
             slots = (self._count + np.arange(len(ids))) % TOKENS_PER_FRAME
@@ -138,6 +146,7 @@ class Stream:
         self.samples = 0
         self.cut_samples = 0
         self.reason: FinishReason | None = None  # Once nothing more is generated.
+        self.look_at_s = 0.0  # Time alone asks nothing of it before.
         self._parked_at_s: float | None = None
         self._paused_s = 0.0
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from server import frames
-from server.level import BLOCK_SAMPLES, BlockReader, amplitude
+from server.level import BLOCK_SAMPLES, BlockReader, amplitude, rms
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,6 +41,8 @@ class Tail:
 
     def __init__(self, config: TailConfig | None = None) -> None:
         self._config = config or TailConfig()
+        self._quiet_level = amplitude(self._config.quiet_dbfs)
+        self._keep = round(self._config.keep_s * frames.SAMPLE_RATE_HZ)
         self._blocks = BlockReader()
         self._held = np.zeros(0, np.int16)
         self._sent = 0
@@ -50,15 +52,13 @@ class Tail:
 
     def push(self, samples: NDArray[np.int16], *, last: bool = False) -> NDArray[np.int16]:
         """Samples to send now. The utterance's `last` (which may be none) are trimmed and faded."""
-        levels = self._blocks.read(samples)
-        loud = np.flatnonzero(levels >= amplitude(self._config.quiet_dbfs))
-        if len(loud):
-            self._sound_end = (self._read + int(loud[-1]) + 1) * BLOCK_SAMPLES
-        self._read += len(levels)
+        blocks = self._blocks.take(samples)
+        if (sounding := self._sounding(blocks)) is not None:
+            self._sound_end = (self._read + sounding + 1) * BLOCK_SAMPLES
+        self._read += len(blocks)
         self._held = np.concatenate([self._held, samples]) if len(self._held) else samples
         # What is kept whether or not more sound comes.
-        keep = self._sound_end + round(self._config.keep_s * frames.SAMPLE_RATE_HZ)
-        ready = self._take(keep - self._sent)
+        ready = self._take(self._sound_end + self._keep - self._sent)
         if not last:
             return ready
         self.trimmed_samples += len(self._held)
@@ -70,12 +70,27 @@ class Tail:
         )
         return ready
 
+    @property
+    def holds(self) -> bool:
+        """Whether silence is held back."""
+        return len(self._held) > 0
+
     def due(self, slack_s: float, reserve_s: float) -> NDArray[np.int16]:
         """Held silence to send now, because the player can go on for `slack_s` only."""
         if not len(self._held):  # As nearly always: this is asked of every stream, each step.
             return self._held
         pieces = math.ceil((reserve_s - slack_s) / _PIECE_S)
         return self._take(max(0, pieces) * BLOCK_SAMPLES)
+
+    def _sounding(self, blocks: NDArray[np.int16]) -> int | None:
+        """Index of the last block that is not silence."""
+        if not len(blocks):
+            return None
+        # In speech nearly always the last one: the others need not be looked at.
+        if rms(blocks[-1:])[0] >= self._quiet_level:
+            return len(blocks) - 1
+        loud = np.flatnonzero(rms(blocks) >= self._quiet_level)
+        return int(loud[-1]) if len(loud) else None
 
     def _take(self, count: int) -> NDArray[np.int16]:
         count = max(0, min(count, len(self._held)))
