@@ -23,7 +23,8 @@ from server.stream import Stream
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from server.codec_decoder import CodecDecoder, DecodeTicket
+    from server.codec_calls import Decoder
+    from server.codec_decoder import DecodeTicket
     from server.engine import Engine, EngineOutput
     from server.frames import TokenLayout
     from server.metrics import Metrics
@@ -68,7 +69,7 @@ class Rounds:
     def __init__(
         self,
         engine: Engine,
-        decoder: CodecDecoder,
+        decoder: Decoder,
         planner: Planner,
         layout: TokenLayout,
         metrics: Metrics,
