@@ -14,9 +14,7 @@ from lineage_run import processes_with, wait_for
 from speech_servers import (
     LAST_CHUNK,
     LONG_TEXT,
-    SAME,
     TIMEOUT_S,
-    health,
     logged,
     post,
     raw_request,
@@ -110,20 +108,26 @@ def test_the_death_of_the_codecs_process_ends_a_server_that_nobody_uses(
         assert server.process.wait(TIMEOUT_S) == EXIT_ENGINE
 
 
-@pytest.mark.parametrize("is_speaking", [False, True])
-def test_a_server_that_is_killed_leaves_no_codec(
-    endless_voice: Path, tmp_path: Path, *, is_speaking: bool
+def test_a_server_that_is_killed_while_it_speaks_leaves_no_codec(
+    endless_voice: Path, tmp_path: Path
 ) -> None:
     mark = uuid.uuid4().hex
-    with serving(endless_voice, tmp_path, "process", mark) as server, contextlib.ExitStack() as on:
-        if is_speaking:
-            body = {"input": LONG_TEXT, **SAME}
-            url = f"{server.url}/v1/audio/speech"
-            answer = on.enter_context(httpx.stream("POST", url, json=body, timeout=TIMEOUT_S))
-            next(answer.iter_raw())
-            assert health(server)["active_streams"] == 1
-        child = codec_process(server)
+    with serving(endless_voice, tmp_path, "process", mark) as server:
+        assert codec_process(server) in processes_with(MARK, mark)
+        with raw_request(server, LONG_TEXT) as client:
+            assert client.recv(1)
+            server.process.kill()
+            server.process.wait()
+            assert not read_all_of_chunked(client).endswith(LAST_CHUNK)
+        wait_for(lambda: processes_with(MARK, mark) == [], "no process is left")
+
+
+def test_a_server_that_is_killed_while_it_is_idle_leaves_no_codec(
+    endless_voice: Path, tmp_path: Path
+) -> None:
+    mark = uuid.uuid4().hex
+    with serving(endless_voice, tmp_path, "process", mark) as server:
+        assert codec_process(server) in processes_with(MARK, mark)
         server.process.kill()
         server.process.wait()
         wait_for(lambda: processes_with(MARK, mark) == [], "no process is left")
-        assert not child.is_running()
