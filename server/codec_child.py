@@ -96,7 +96,7 @@ class _Child:
     def give(self, parts: Sequence[NDArray[np.int16]]) -> None:
         """Send the samples of a call."""
         rows = sum(len(part) for part in parts)
-        _reply(self.parent, DONE, *(part.tobytes() for part in parts), rows=rows)
+        _reply(self.parent, DONE, *(part.data.cast("B") for part in parts), rows=rows)
 
 
 def main() -> int:
@@ -126,7 +126,7 @@ def _fail(parent: socket.socket, error: ServerError) -> None:
         _LOG.info("the codec's process has nobody to tell: %s", error)
 
 
-def _reply(parent: socket.socket, kind: int, *data: bytes, rows: int = 0) -> None:
+def _reply(parent: socket.socket, kind: int, *data: bytes | memoryview, rows: int = 0) -> None:
     parent.sendall(REPLY.pack(kind, rows, sum(map(len, data))))
     for part in data:
         parent.sendall(part)
