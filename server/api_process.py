@@ -7,12 +7,9 @@ one end of a socket pair. It ends when it is told to, and at once when the other
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import itertools
 import os
-import signal
 import socket
-import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,6 +17,7 @@ import uvloop
 
 from server.errors import RequestError
 from server.front import OwnFront
+from server.lifeline import end_with_parent, leave_signals_to_parent
 from server.link import Link
 from server.remote import RemoteService
 from server.scrape import added, families_of, rendered
@@ -47,7 +45,6 @@ FIGURES_EVERY_S = 1.0
 """So much of what is counted is lost with a process that is killed."""
 SCRAPE_S = 5.0
 _LOOK_EVERY_S = 0.05
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(slots=True)
@@ -69,11 +66,8 @@ class ApiProcess:
 
     def run(self) -> int:
         """Answer clients until the engine's process ends it; the exit code."""
-        _end_with_parent()
-        # Ctrl-C goes to the whole group, a supervisor's SIGTERM to every process: what they mean is
-        # for the engine's process to say.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
+        end_with_parent()
+        leave_signals_to_parent()
         with (
             socket.socket(fileno=self.link_fd) as ours,
             socket.socket(fileno=self.listener_fd) as listener,
@@ -178,12 +172,3 @@ class ApiProcess:
             ) from error
         finally:
             del self._scrapes[number]
-
-
-def _end_with_parent() -> None:
-    """Let this process end when the one that started it does, however that ends.
-
-    The socket's end tells that, too, but only to an event loop that runs.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -22,16 +22,17 @@ from server.codec import use_exact_float32
 from server.codec_geometry import Geometry, Span
 from server.codec_graphs import GraphCatalogue
 from server.codec_network import DecoderNetwork, masked_spans
-from server.codec_rows import DecodeRow, stage_rows, staged_width, unstage_rows
+from server.codec_rows import DecodeRow, stage_rows, staged_numbers, staged_width, unstage_rows
 from server.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor
 
     from server.codec import Codec
+    from server.errors import ServerError
 
 Dtype = Literal["float32", "float16", "bfloat16", "float64"]
 Kernels = Literal["auto", "torch", "triton"]
@@ -89,7 +90,7 @@ class CodecDecoder:
             use_exact_float32()
         kind = _network_class(self.options, self.device)
         self._network = kind(codec, DTYPES[self.options.dtype], noise=self.options.noise)
-        self._geometries = {
+        self.geometries: dict[int, Geometry] = {
             hop: self._network.geometry(frames.LATENTS_PER_FRAME * hop, self._window(hop))
             for hop in self.options.hops
         }
@@ -98,7 +99,7 @@ class CodecDecoder:
     @property
     def context_latents(self) -> tuple[int, int]:
         """Latents to the left and to the right of a row that its audio depends on."""
-        geometry = self._geometries[self.options.hops[0]]
+        geometry = self.geometries[self.options.hops[0]]
         return -geometry.codes.low, geometry.codes.high - geometry.latents
 
     @torch.inference_mode()
@@ -107,7 +108,7 @@ class CodecDecoder:
         if self._captures:
             with torch.cuda.device(self.device):
                 self._graphs = GraphCatalogue(
-                    {hop: staged_width(geometry) for hop, geometry in self._geometries.items()},
+                    {hop: staged_width(geometry) for hop, geometry in self.geometries.items()},
                     self.options.batch_sizes,
                     lambda hop, staged: self._pcm(hop, staged, _UNMASKED),
                     self.device,
@@ -117,7 +118,6 @@ class CodecDecoder:
         for hop in self.options.hops:
             self.decode([row], hop)
 
-    @torch.inference_mode()
     def submit(self, rows: Sequence[DecodeRow], hop: int) -> DecodeTicket:
         """Start decoding rows of one hop (in frames). On a CPU they are done on return.
 
@@ -125,20 +125,37 @@ class CodecDecoder:
             ValueError: a row does not fit the hop or its codes are wrong (see `stage_rows`).
             ConfigurationError: `hop` is not in the options, or graphs are on and not captured yet.
         """
-        geometry = self._geometry(hop)
-        staged = stage_rows(geometry, rows)
-        if not rows:
-            return DecodeTicket([], rows)
+        return DecodeTicket(self.launch(self.stage(rows, hop), hop), rows)
+
+    def stage(self, rows: Sequence[DecodeRow], hop: int) -> NDArray[np.int64]:
+        """The first half of `submit`: rows as `launch` takes them. See there and `stage_rows`."""
+        return stage_rows(geometry_of(self.geometries, hop), rows)
+
+    @torch.inference_mode()
+    def launch(self, staged: NDArray[np.int64], hop: int) -> Sequence[PendingPcm]:
+        """The other half of `submit`: parts whose rows, joined, are those of `staged`, whole hops.
+
+        Raises:
+            ConfigurationError: graphs are on and not captured yet.
+        """
+        if not len(staged):
+            return ()
         if not self._captures:
-            unmasked = self._unmasked(geometry, rows) if self.device.type == "cpu" else _UNMASKED
+            unmasked = self._unmasked(hop, staged) if self.device.type == "cpu" else _UNMASKED
             pcm = self._pcm(hop, torch.from_numpy(staged).to(self.device), unmasked)
-            return DecodeTicket([_DonePcm(pcm.cpu().numpy())], rows)
+            return (_DonePcm(pcm.cpu().numpy()),)
         if self._graphs is None:
             raise ConfigurationError("the decoder's graphs are not captured; call warm_up first")
         largest = self.options.batch_sizes[-1]
-        starts = range(0, len(rows), largest)
-        parts = [self._graphs.launch(hop, staged[first : first + largest]) for first in starts]
-        return DecodeTicket(parts, rows)
+        starts = range(0, len(staged), largest)
+        return [self._graphs.launch(hop, staged[first : first + largest]) for first in starts]
+
+    def watch(self, hear: Callable[[ServerError | None], None]) -> None:
+        """Nothing: a ticket's `ready` asks the device. See `codec_calls.Decoder`."""
+
+    def close(self) -> None:
+        """Release the graphs and their memory; what is submitted is to be fetched before."""
+        self._graphs = None
 
     def decode(self, rows: Sequence[DecodeRow], hop: int) -> list[NDArray[np.int16]]:
         """PCM of each row, int16 of shape (512 * row.latents,); waits for it. See `submit`."""
@@ -147,7 +164,7 @@ class CodecDecoder:
     @torch.inference_mode()
     def waveforms(self, rows: Sequence[DecodeRow], hop: int) -> list[NDArray[np.floating]]:
         """What `decode` rounds to int16: float32 (float64) in -1..1, eager, for comparisons."""
-        geometry = self._geometry(hop)
+        geometry = geometry_of(self.geometries, hop)
         staged = torch.from_numpy(stage_rows(geometry, rows)).to(self.device)
         audio = self._network.run(geometry, unstage_rows(staged)).cpu().numpy()
         return _emitted(audio, rows)
@@ -180,27 +197,33 @@ class CodecDecoder:
         window = Span(-WINDOW_LEFT_FRAMES, hop + WINDOW_RIGHT_FRAMES)
         return window.scaled(frames.LATENTS_PER_FRAME)
 
-    def _geometry(self, hop: int) -> Geometry:
-        geometry = self._geometries.get(hop)
-        if geometry is None:
-            raise ConfigurationError(f"hop {hop} is not among {self.options.hops}; add it to them")
-        return geometry
-
     def _pcm(self, hop: int, staged: Tensor, unmasked: frozenset[int]) -> Tensor:
         """PCM, int16 of shape (rows, 2,048 * hop), of staged rows on the device."""
-        audio = self._network.run(self._geometries[hop], unstage_rows(staged), unmasked)
+        audio = self._network.run(self.geometries[hop], unstage_rows(staged), unmasked)
         return (audio * _PCM_SCALE).round_().to(torch.int16)  # tanh has clamped it
 
-    def _unmasked(self, geometry: Geometry, rows: Sequence[DecodeRow]) -> frozenset[int]:
+    def _unmasked(self, hop: int, staged: NDArray[np.int64]) -> frozenset[int]:
         """Rates at which none of the rows comes near its utterance's ends."""
-        before = min(row.start for row in rows)
-        after = min(row.end - row.start for row in rows)
-        spans = masked_spans(geometry, self._network.layers)
+        starts, ends, _ = staged_numbers(staged)
+        before, after = int(starts.min()), int((ends - starts).min())
+        spans = masked_spans(self.geometries[hop], self._network.layers)
         return frozenset(
             rate
             for rate, span in spans.items()
             if before * rate + span.low >= 0 and span.high <= after * rate
         )
+
+
+def geometry_of(geometries: Mapping[int, Geometry], hop: int) -> Geometry:
+    """The geometry of a hop.
+
+    Raises:
+        ConfigurationError: the hop is not in the options.
+    """
+    geometry = geometries.get(hop)
+    if geometry is None:
+        raise ConfigurationError(f"hop {hop} is not among {tuple(geometries)}; add it to them")
+    return geometry
 
 
 class PendingPcm(Protocol):

@@ -82,6 +82,13 @@ def unstage_rows(staged: Tensor) -> Rows:
     return Rows(codes, staged[:, -3:-2], staged[:, -2:-1], staged[:, -1:])
 
 
+def staged_numbers(
+    staged: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Starts, ends and folded seeds of staged rows, each of shape (rows,)."""
+    return staged[:, -3], staged[:, -2], staged[:, -1]
+
+
 def _check_row(geometry: Geometry, row: DecodeRow, index: int) -> None:
     if row.start < 0 or not 0 < row.latents <= geometry.latents:
         raise ValueError(

@@ -21,8 +21,9 @@ from server.speech import FinishReason, UtteranceReport
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from server.codec_decoder import CodecDecoder
+    from server.codec_calls import Decoder
     from server.engine import Engine
+    from server.errors import ServerError
     from server.frames import TokenLayout
     from server.metrics import Metrics
     from server.planner import Planner
@@ -38,7 +39,14 @@ class _Cancel:
     name: str
 
 
-_Command = Submission | _Cancel | None  # None: end.
+@dataclass(frozen=True, slots=True)
+class _CodecHeard:
+    """A codec that runs elsewhere has done a call, or has failed."""
+
+    error: ServerError | None
+
+
+_Command = Submission | _Cancel | _CodecHeard | None  # None: end.
 
 
 class EngineThread:
@@ -46,7 +54,7 @@ class EngineThread:
 
     def __init__(
         self,
-        open_parts: Callable[[], tuple[Engine, CodecDecoder]],
+        open_parts: Callable[[], tuple[Engine, Decoder]],
         planner: Planner,
         layout: TokenLayout,
         metrics: Metrics,
@@ -107,6 +115,7 @@ class EngineThread:
             return
         self._rounds = Rounds(self._engine, decoder, self._planner, self._layout, self._metrics)
         opened.put(None)
+        decoder.watch(lambda error: self._commands.put(_CodecHeard(error)))
         try:
             while not self._closing:
                 self._obey()
@@ -120,7 +129,10 @@ class EngineThread:
         self._rounds.end_all("cancelled")
         self._refuse_waiting("cancelled", "the server is ending")
         self._hand_over()
-        self._engine.close()
+        try:
+            self._engine.close()
+        finally:
+            decoder.close()
 
     def _obey(self) -> None:
         """Carry out what has been asked; wait for it when there is nothing else to do."""
@@ -135,6 +147,10 @@ class EngineThread:
                 self._closing = True
             elif isinstance(command, Submission):
                 self._rounds.begin(command)
+            elif isinstance(command, _CodecHeard):
+                # Heard, it ends a wait for what is done; it is found where its turn comes.
+                if command.error is not None:
+                    raise command.error
             else:
                 self._rounds.cancel(command.name)
 

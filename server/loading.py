@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import logging
 import os
+from contextlib import ExitStack
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from server.checkpoint import open_checkpoint, open_shape
 from server.checks import require_checks, weights_sha256
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from server.checks import Check
-    from server.codec_decoder import CodecDecoder
+    from server.codec_calls import Decoder
     from server.engine import Engine
     from server.frames import TokenLayout
     from server.metrics import Metrics
@@ -77,32 +78,17 @@ def load_model(
     text = TextEncoder(checkpoint.folder, layout, made_up)
     codec_folder = local_folder(preset.codec_location(), CODEC_FILES)
 
-    def open_parts() -> tuple[Engine, CodecDecoder]:
-        # Here, and not above: torch takes seconds, and the port is to answer before.
-        from server.codec import load_codec, use_threads
-        from server.codec_decoder import CodecDecoder, DecoderOptions
-
-        use_threads(THREADS)
-        # The codec first: what is wrong with it is known before the engine takes its time.
-        codec = load_codec(
-            codec_folder, preset.codec_device or device, allow_untrained=preset.untrained
-        )
-        options = DecoderOptions(
-            dtype=preset.codec_dtype,
-            form=preset.decode,
-            kernels=preset.codec_kernels,
-            noise=preset.noise,
-            graphs=preset.cuda_graphs,
-        )
-        decoder = CodecDecoder(codec, options)
-        engine = open_engine(checkpoint, preset.engine_settings(device))
-        try:
+    def open_parts() -> tuple[Engine, Decoder]:
+        with ExitStack() as opened:
+            # The codec first: what is wrong with it is known before the engine takes its time.
+            decoder = _open_decoder(preset, codec_folder, preset.codec_device or device)
+            opened.callback(decoder.close)
+            engine = open_engine(checkpoint, preset.engine_settings(device))
+            opened.callback(engine.close)
             decoder.warm_up()
-        except BaseException:
-            engine.close()
-            raise
+            opened.pop_all()
         if preset.untrained:
-            return UntrainedEngine(engine, layout), cast("CodecDecoder", UntrainedDecoder(decoder))
+            return UntrainedEngine(engine, layout), UntrainedDecoder(decoder)
         return engine, decoder
 
     # Some 3,000 modules are imported, none of them garbage: to look for it takes 1 to 2 of 10 s.
@@ -136,6 +122,39 @@ def load_model(
         default_sampling(preset, layout),
         config,
     )
+
+
+def _open_decoder(preset: Preset, folder: Path, device: Device) -> Decoder:
+    """The codec in `folder`, where the preset has it run."""
+    # Here, and not above: torch takes seconds, and the port is to answer before.
+    from server.codec import load_codec, use_threads
+    from server.codec_decoder import CodecDecoder, DecoderOptions
+
+    options = DecoderOptions(
+        dtype=preset.codec_dtype,
+        form=preset.decode,
+        kernels=preset.codec_kernels,
+        noise=preset.noise,
+        graphs=preset.cuda_graphs,
+    )
+
+    def open_here() -> CodecDecoder:
+        use_threads(THREADS)  # Of the thread that it is called on.
+        codec = load_codec(folder, device, allow_untrained=preset.untrained)
+        return CodecDecoder(codec, options)
+
+    use_threads(THREADS)
+    if preset.codec_place == "thread":
+        from server.codec_thread import ThreadDecoder
+
+        return ThreadDecoder(open_here)
+    if preset.codec_place == "process":
+        from server.codec_process import ProcessDecoder
+
+        return ProcessDecoder(
+            folder, device, options, threads=THREADS, allow_untrained=preset.untrained
+        )
+    return open_here()
 
 
 def _passed_checks(

@@ -50,6 +50,9 @@ class Preset:
         first_chunk_frames, largest_hop, longest_wait_ms, tick_frames: `PlannerConfig`'s.
         codec_kernels: `DecoderOptions.kernels`: what runs the codec's layers on a GPU.
         codec_device: where the codec runs; None is where the language model does.
+        codec_place: "engine_thread" runs the codec on the thread that steps the engine, "thread" on
+            another of that process, "process" in a process of its own, on a GPU with a context of
+            its own.
         cuda_graphs: whether the codec's calls are captured on a GPU.
         noise: whether the codec adds the noise that it was trained with.
         untrained: `model` and `codec` have no weights but config.json alone: random ones of that
@@ -85,6 +88,7 @@ class Preset:
     codec_dtype: Dtype = "float32"
     codec_kernels: Literal["auto", "torch", "triton"] = "auto"
     codec_device: Device | None = None
+    codec_place: Literal["engine_thread", "thread", "process"] = "engine_thread"
     cuda_graphs: bool = True
     noise: bool = True
     untrained: bool = False

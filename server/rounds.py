@@ -23,7 +23,7 @@ from server.stream import Stream
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from server.codec_decoder import CodecDecoder, DecodeTicket
+    from server.codec_calls import Decoder, Ticket
     from server.engine import Engine, EngineOutput
     from server.frames import TokenLayout
     from server.metrics import Metrics
@@ -58,7 +58,7 @@ class _Call:
     """A call of the codec; `done_s` where it was done at once, as on a CPU."""
 
     batch: PlannedBatch
-    ticket: DecodeTicket
+    ticket: Ticket
     began_s: float
     done_s: float | None
 
@@ -69,7 +69,7 @@ class Rounds:
     def __init__(
         self,
         engine: Engine,
-        decoder: CodecDecoder,
+        decoder: Decoder,
         planner: Planner,
         layout: TokenLayout,
         metrics: Metrics,

@@ -22,7 +22,7 @@ from server.utterance import ServedUtterance
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from server.codec_decoder import CodecDecoder
+    from server.codec_calls import Decoder
     from server.engine import Engine
     from server.frames import TokenLayout
     from server.metrics import Metrics
@@ -36,7 +36,7 @@ class EngineService:
 
     def __init__(
         self,
-        open_parts: Callable[[], tuple[Engine, CodecDecoder]],
+        open_parts: Callable[[], tuple[Engine, Decoder]],
         text: TextEncoder,
         layout: TokenLayout,
         planner: PlannerConfig,

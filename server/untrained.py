@@ -16,14 +16,15 @@ from server import frames
 from server.engine import Engine, EngineOutput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from server.codec_decoder import CodecDecoder, DecodeTicket
+    from server.codec_calls import Decoder, Ticket
     from server.codec_rows import DecodeRow
     from server.engine import Generation
+    from server.errors import ServerError
     from server.frames import TokenLayout
 
 MEAN_S = 10.0  # Of speech in an utterance,
@@ -103,7 +104,7 @@ class UntrainedEngine(Engine):
 class UntrainedDecoder:
     """A codec of random weights that is silent during the lead-in."""
 
-    def __init__(self, decoder: CodecDecoder) -> None:
+    def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
 
     def warm_up(self) -> None:
@@ -111,14 +112,22 @@ class UntrainedDecoder:
         self._decoder.warm_up()
 
     def submit(self, rows: Sequence[DecodeRow], hop: int) -> UntrainedTicket:
-        """Start decoding rows of one hop, as `CodecDecoder.submit`."""
+        """Start decoding rows of one hop, as `Decoder.submit`."""
         return UntrainedTicket(self._decoder.submit(rows, hop), rows)
+
+    def watch(self, hear: Callable[[ServerError | None], None]) -> None:
+        """Have `hear` called, as `Decoder.watch`."""
+        self._decoder.watch(hear)
+
+    def close(self) -> None:
+        """End what runs, and release all."""
+        self._decoder.close()
 
 
 class UntrainedTicket:
-    """Audio of submitted rows, as `DecodeTicket`."""
+    """Audio of submitted rows, as `codec_calls.Ticket`."""
 
-    def __init__(self, ticket: DecodeTicket, rows: Sequence[DecodeRow]) -> None:
+    def __init__(self, ticket: Ticket, rows: Sequence[DecodeRow]) -> None:
         self._ticket, self._rows = ticket, rows
 
     def ready(self) -> bool:
