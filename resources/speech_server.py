@@ -92,8 +92,8 @@ class SpeechServer:
             name="server-log",
             daemon=True,
         )
-        log.start()
         try:
+            log.start()  # Within: a full machine has no more threads.
             try:
                 server = _ready(process, tail, log, preset, ready_within_s)
                 yield server
@@ -109,7 +109,8 @@ class SpeechServer:
             finally:
                 # Also when a second Ctrl-C cuts the wait for a clean end short.
                 end_group(process)
-            log.join(timeout=DRAIN_S)
+            if log.ident is not None:
+                log.join(timeout=DRAIN_S)
             for stream in (process.stdin, process.stdout, process.stderr):
                 with contextlib.suppress(OSError):
                     if stream is not None:

@@ -90,8 +90,9 @@ def running(
         },
         start_new_session=True,
     )
-    work = WorkProcess(process)
+    work: WorkProcess | None = None
     try:
+        work = WorkProcess(process)  # It starts a thread, of which a full machine has no more.
         yield work
         process.wait()
     finally:
@@ -100,7 +101,8 @@ def running(
         finally:
             # Also when a second Ctrl-C cuts the wait for a clean end short.
             end_group(process)
-        work.drain()
+        if work is not None:
+            work.drain()
         for stream in (process.stdin, process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):

@@ -46,7 +46,7 @@ class ApiChild:
         To be called on the main thread: Linux ends the process with the thread that started it.
 
         Raises:
-            OSError: the system gives no more processes or files.
+            OSError: the system gives no more processes, threads or files.
         """
         ours, theirs = socketpair()
         fds = (theirs.fileno(), listener.fileno())
@@ -63,7 +63,14 @@ class ApiChild:
             except OSError:
                 ours.close()
                 raise
-        return cls(process, ours, _end_of(process))
+        try:
+            ended = _end_of(process)
+        except RuntimeError as error:  # Without a thread nobody would hear of its end.
+            process.kill()
+            process.wait()
+            ours.close()
+            raise OSError(str(error)) from error
+        return cls(process, ours, ended)
 
 
 def _end_of(process: subprocess.Popen[bytes]) -> asyncio.Future[int]:

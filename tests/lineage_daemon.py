@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from lineage_run import Lineage
 
-STOPS_AFTER_S = 20.0
+STOPS_AFTER_S = 60.0
 MARK = "LINEAGE_DAEMON"
 """Tells what the daemon has started from what an engine has, which outlives it."""
 FAST = {"FRESHNESS_DAEMON_INTERVAL_SECONDS": "2"}

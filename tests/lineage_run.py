@@ -7,9 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 
@@ -17,13 +18,14 @@ from resources.store import Store
 from speech_assets.results.stored import stored_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from speech_assets.step import Step
 
 ROOT = Path(__file__).resolve().parent.parent
 DEADLINE_S = 240.0
 POLL_S = 0.005
+SeenT = TypeVar("SeenT")
 RUN_STEPS = """
 import sys
 import dagster as dg
@@ -42,13 +44,30 @@ with dg.DagsterInstance.get() as instance:
 
 
 def wait_for(
-    condition: Callable[[], bool], what: str, patience_s: float = DEADLINE_S, poll_s: float = POLL_S
-) -> None:
-    """Wait until `condition` holds; says what did not come true when the patience ends."""
+    look: Callable[[], SeenT], what: str, patience_s: float = DEADLINE_S, poll_s: float = POLL_S
+) -> SeenT:
+    """Wait until `look` gives something that is true; says what did not come when patience ends.
+
+    What it gave then: asked again, it may find that what it saw has gone.
+    """
     deadline_s = time.monotonic() + patience_s
-    while not condition():
+    while not (seen := look()):
         assert time.monotonic() < deadline_s, f"waited {patience_s:.0f} s in vain until {what}"
         time.sleep(poll_s)
+    return seen
+
+
+@contextmanager
+def ending(process: subprocess.Popen[Any]) -> Generator[subprocess.Popen[Any]]:
+    """The process, just started; killed and waited for at the context's end, if it still runs.
+
+    Popen's own context only waits: for one that never ends, since a test of it has failed.
+    """
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def processes_with(name: str, value: str) -> list[psutil.Process]:
@@ -70,6 +89,10 @@ class Lineage:
     folder: Path
     profile: Mapping[str, str]
     store: str = ""
+    # By `start_python`; a copy of it, of other steps, adds to the same.
+    started: list[subprocess.Popen[bytes]] = field(
+        default_factory=list["subprocess.Popen[bytes]"], repr=False, compare=False, kw_only=True
+    )
 
     @property
     def root(self) -> str:
@@ -118,7 +141,7 @@ class Lineage:
         """Python with those arguments, in this lineage's environment and a session of its own."""
         self.prepare()
         with self.output.open("ab") as output:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, *arguments],
                 cwd=self.folder,
                 env=self.environment,
@@ -127,6 +150,8 @@ class Lineage:
                 stderr=output,
                 start_new_session=True,
             )
+        self.started.append(process)
+        return process
 
     def run(self) -> None:
         """Run to the end, which must be a good one."""
@@ -152,6 +177,15 @@ class Lineage:
             wait_for(ended, f"the processes of {self.root} have ended")
         except AssertionError as error:
             raise AssertionError(f"{error}: {[_seen(process) for process in left]}") from None
+
+    def end(self) -> None:
+        """Kill all that still runs of it, and wait for what `start_python` has started."""
+        for process in self.started:
+            process.kill()
+            process.wait()
+        for process in self.processes():
+            with suppress(psutil.Error):
+                process.kill()
 
     def processes(self, module: str = "") -> list[psutil.Process]:
         """Running processes of this lineage, those of `python -m module` alone if it is given."""

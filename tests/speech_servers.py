@@ -224,20 +224,22 @@ def _connected(server: SpeechServer, receive_buffer: int) -> socket.socket:
 
 def processes_of(server: SpeechServer) -> list[psutil.Process]:
     """The server's API processes."""
-    return [
-        child
-        for child in psutil.Process(server.process.pid).children()
-        if child.status() != psutil.STATUS_ZOMBIE and "--as-api-process" in child.cmdline()
-    ]
+    found: list[psutil.Process] = []
+    for child in psutil.Process(server.process.pid).children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # It ends while it is looked at.
+            if child.status() != psutil.STATUS_ZOMBIE and "--as-api-process" in child.cmdline():
+                found.append(child)
+    return found
 
 
 def process_at(server: SpeechServer, client: socket.socket) -> psutil.Process:
     """The API process that has the other end of a client's connection."""
     here = client.getsockname()
     for process in processes_of(server):
-        for connection in process.net_connections("tcp"):
-            if connection.raddr and tuple(connection.raddr) == here:
-                return process
+        with contextlib.suppress(psutil.NoSuchProcess):  # As above.
+            for connection in process.net_connections("tcp"):
+                if connection.raddr and tuple(connection.raddr) == here:
+                    return process
     raise AssertionError(f"no API process has the connection of {here}")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 import pytest
 from conftest import ROOT
-from lineage_run import processes_with, wait_for
+from lineage_run import ending, processes_with, wait_for
 
 from resources.configured import StoreResource, WorkResource
 from resources.store import Store
@@ -66,15 +66,15 @@ def climbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Climbed]:
         killed = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
-        wait_for(
-            lambda: (
-                killed.poll() is not None
-                or any(key.endswith("/baseline.json") for key in store.keys("ladder"))
-            ),
-            "the baseline is kept",
-        )
-        killed.kill()
-        killed.wait()
+        with ending(killed):
+            wait_for(
+                lambda: (
+                    killed.poll() is not None
+                    or any(key.endswith("/baseline.json") for key in store.keys("ladder"))
+                ),
+                "the baseline is kept",
+            )
+            killed.kill()
     wait_for(
         lambda: not processes_with("SPEECH_STORE", store.root), "nothing of the ladder is left"
     )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 from lineage_run import StepsRun, wait_for
 
@@ -14,6 +12,8 @@ from speech_assets.step import Step
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    import psutil
 
 CLIENT, SERVER = "speech_assets.bench.client", "server"
 CONFIG = {
@@ -34,15 +34,12 @@ pytestmark = pytest.mark.timeout(900)
 def load_run(tmp_path: Path) -> Iterator[StepsRun]:
     load_run = StepsRun(tmp_path, {"SPEECH_PROFILE": "embedded"}, steps=[LOAD_TEST])
     yield load_run
-    for process in load_run.processes():
-        with contextlib.suppress(psutil.Error):
-            process.kill()
+    load_run.end()
 
 
 def running(load_run: StepsRun, module: str) -> psutil.Process:
     """The process of that module, waited for."""
-    wait_for(lambda: bool(load_run.processes(module)), f"{module} runs")
-    return load_run.processes(module)[0]
+    return wait_for(lambda: load_run.processes(module), f"{module} runs")[0]
 
 
 def test_a_run_that_is_killed_leaves_nothing_and_the_next_one_works(load_run: StepsRun) -> None:
@@ -59,9 +56,8 @@ def test_a_run_whose_client_and_then_server_are_killed_starts_again_and_ends_wel
     load_run: StepsRun,
 ) -> None:
     process = load_run.start()
-    client = running(load_run, CLIENT)
     first = running(load_run, SERVER)
-    client.kill()
+    running(load_run, CLIENT).kill()
     wait_for(lambda: not first.is_running(), "the server of the lost test has ended")
     second = running(load_run, SERVER)
     running(load_run, CLIENT)

@@ -14,7 +14,7 @@ import dagster as dg
 import pyarrow.parquet as pq
 import pytest
 from conftest import ROOT
-from lineage_run import wait_for
+from lineage_run import ending, wait_for
 
 from resources.configured import StoreResource, WorkResource
 from resources.store import Store
@@ -294,8 +294,10 @@ def interrupted(folder: Path) -> tuple[int, Store, str]:
     store = Store(str(folder / "store"))
     command = [sys.executable, "-m", "speech_assets.work.load_test", "--store", store.root]
     command += ["--levels", "1,2", "--all-levels", "--duration-s", "1", "--warmup-s", "0"]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+    with (
+        (folder / "log").open("wb") as log,
+        ending(subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)) as process,
+    ):
         wait_for(
             lambda: (
                 process.poll() is not None

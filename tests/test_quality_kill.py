@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 from lineage_run import StepsRun, wait_for
 
@@ -35,9 +34,7 @@ pytestmark = pytest.mark.timeout(1_200)
 def quality_run(tmp_path: Path) -> Iterator[StepsRun]:
     quality_run = StepsRun(tmp_path, {"SPEECH_PROFILE": "embedded"}, steps=[JUDGE, COMPARE, REPORT])
     yield quality_run
-    for process in quality_run.processes():
-        with contextlib.suppress(psutil.Error):
-            process.kill()
+    quality_run.end()
 
 
 @pytest.mark.parametrize(
@@ -53,7 +50,7 @@ def quality_run(tmp_path: Path) -> Iterator[StepsRun]:
 def test_a_run_that_is_ended_leaves_no_process_and_no_result(
     quality_run: StepsRun, step: Step, module: str, processes: int, number: signal.Signals
 ) -> None:
-    one = StepsRun(quality_run.folder, quality_run.profile, steps=[step])
+    one = replace(quality_run, steps=[step])
     run = one.start()
     wait_for(lambda: len(one.processes(module)) >= processes, f"{processes} of {module} run")
     run.send_signal(number)
@@ -69,7 +66,7 @@ def test_a_run_that_is_ended_leaves_no_process_and_no_result(
 
 def test_all_that_was_ended_at_each_stage_works_the_next_time(quality_run: StepsRun) -> None:
     for step, module in ((JUDGE, "speech_assets.work.wer"), (COMPARE, "server")):
-        one = StepsRun(quality_run.folder, quality_run.profile, steps=[step])
+        one = replace(quality_run, steps=[step])
         run = one.start()
         wait_for(lambda module=module: bool(quality_run.processes(module)), f"{module} runs")
         one.kill(run)

@@ -16,7 +16,7 @@ import dagster as dg
 import numpy as np
 import pytest
 from conftest import ROOT
-from lineage_run import processes_with, wait_for
+from lineage_run import ending, processes_with, wait_for
 from quality.spoken import keep, kept_clip, made_with
 
 from resources.configured import StoreResource, WorkResource
@@ -109,14 +109,14 @@ def test_a_killed_run_leaves_no_server_and_the_next_gives_what_an_undisturbed_on
     spoken: Path, tmp_path: Path
 ) -> None:
     cut = tmp_path / "cut"
-    process = start(cut)
-    wait_for(lambda: any(cut.rglob("*.wav")), "a first clip is kept")
-    assert len(processes_with("SPEECH_STORE", str(cut))) > 1
-    process.kill()
-    process.wait()
+    with start(cut) as process:
+        wait_for(lambda: any(cut.rglob("*.wav")), "a first clip is kept")
+        assert len(processes_with("SPEECH_STORE", str(cut))) > 1
+        process.kill()
     wait_for(lambda: not processes_with("SPEECH_STORE", str(cut)), "the server has ended")
     assert not (cut / samples_key(PRESET)).exists()
-    assert start(cut).wait() == 0
+    with start(cut) as again:
+        assert again.wait() == 0
     assert files(cut) == files(spoken)
 
 
@@ -286,15 +286,17 @@ def spoken_last(instance: dg.DagsterInstance) -> int:
     return event.asset_materialization.metadata["clips_spoken_now"].value  # pyright: ignore
 
 
-def start(store: Path) -> subprocess.Popen[bytes]:
+def start(store: Path) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
     """The work process by hand, of two sentences."""
     command = [sys.executable, "-m", "speech_assets.work.samples", "--sentences", "2"]
-    return subprocess.Popen(
-        [*command, "--seeds", "1"],
-        cwd=ROOT,
-        env={**os.environ, "SPEECH_STORE": str(store), "TMPDIR": str(store.parent)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+    return ending(
+        subprocess.Popen(
+            [*command, "--seeds", "1"],
+            cwd=ROOT,
+            env={**os.environ, "SPEECH_STORE": str(store), "TMPDIR": str(store.parent)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
     )
 
 

@@ -4,6 +4,7 @@ lineage.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 from conftest import SHORT_SHARDS
+from lineage_run import ending, wait_for
 from playwright.sync_api import Page, expect, sync_playwright
 
 from resources.store import Store
@@ -62,17 +64,17 @@ def dagster_ui(tmp_path: Path, short_profile: dict[str, str]) -> Iterator[str]:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        children: list[psutil.Process] = []
-        alive: list[psutil.Process] = []
+    with ending(process):
+        yield f"http://127.0.0.1:{port}"
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.terminate()
         try:
-            yield f"http://127.0.0.1:{port}"
-            children = psutil.Process(process.pid).children(recursive=True)
-        finally:
-            process.terminate()
             process.wait(60)
-            _, alive = psutil.wait_procs(children, timeout=30)
+        finally:
+            _, alive = psutil.wait_procs(children, timeout=60)
             for child in alive:
-                child.kill()
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
     assert [child.pid for child in alive] == []
 
 
@@ -86,11 +88,9 @@ def test_a_backfill_started_in_the_ui_fills_the_lineage(
         )
         page = browser.new_page(viewport={"width": 1500, "height": 950})
         page.set_default_timeout(60_000)
+        expect.set_options(timeout=60_000)
         # The port opens when the definitions are loaded; the browser's own wait is shorter.
-        for _ in range(120):
-            if _is_open(dagster_ui):
-                break
-            page.wait_for_timeout(500)
+        wait_for(lambda: _is_open(dagster_ui), "the UI listens")
         page.goto(f"{dagster_ui}/locations/__repository__@speech_assets/asset-groups/corpus")
         page.get_by_role("button", name="Materialize all").click()
         page.get_by_role("button", name="All", exact=True).click()

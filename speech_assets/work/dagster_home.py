@@ -85,11 +85,13 @@ class DagsterHome:
             finally:
                 process.send_signal(signal.SIGINT)
                 try:
-                    process.wait(_END_WITHIN_S)
-                except subprocess.TimeoutExpired:
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(_END_WITHIN_S)
+                finally:
+                    # Also when a second Ctrl-C cuts the wait for a clean end short.
                     process.kill()
                     process.wait()
-                self._end_all()
+                    self._end_all()
 
     def _end_all(self) -> None:
         """End what the daemon has left: runs, and the code server, which looks for it rarely."""

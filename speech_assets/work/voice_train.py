@@ -9,6 +9,7 @@ twenty. Steps that are done are skipped, unfinished trainings go on: give the sa
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from speech_assets.work.voice_codec import STALLED
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_END_WITHIN_S = 60.0  # A training that is told to end keeps what it has.
 # Small enough for seconds; of the same code, kernels and captures as the real ones.
 REHEARSED_CODEC = (
     *("--steps", "3", "--quantize-step", "1", "--stalled-step", "0", "--adversaries-from", "0"),
@@ -203,6 +205,13 @@ def _run(command: list[str]) -> int:
             return process.wait()
         except BaseException:
             process.terminate()
+            try:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_END_WITHIN_S)
+            finally:
+                # After Ctrl-C Popen itself would not wait for it.
+                process.kill()
+                process.wait()
             raise
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pytest
-from lineage_run import StepsRun, wait_for
+from lineage_run import StepsRun, ending, wait_for
 from published import (
     Answer,
     Publisher,
@@ -190,13 +190,13 @@ def test_a_run_that_is_ended_while_it_downloads_goes_on_when_it_runs_again(
         profile = profile_at(tmp_path, archive, publisher.url, "openslr")
         run = StepsRun(tmp_path / "run", profile, steps=STEPS[:1])
         publisher.script = [Answer(cut_after=half, hold=True)]
-        process = run.start()
-        wait_for(publisher.held.is_set, "half of the archive is sent")
         part = tmp_path / "downloads" / "train_clean_100.tar.gz.part"
-        wait_for(lambda: part.exists() and part.stat().st_size == half, "it is received")
-        process.send_signal(end)
-        wait_for(lambda: process.poll() is not None, "the run has ended")
-        run.kill(process)
+        with ending(run.start()) as process:
+            wait_for(publisher.held.is_set, "half of the archive is sent")
+            wait_for(lambda: part.exists() and part.stat().st_size == half, "it is received")
+            process.send_signal(end)
+            wait_for(lambda: process.poll() is not None, "the run has ended")
+            run.kill(process)
         assert part.stat().st_size == half
         run.run()
         assert publisher.gets() == [None, f"bytes={half}-"]

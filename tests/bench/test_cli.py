@@ -15,11 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 from bench.asked_server import asked_server
 from bench.speaking_server import speaking_server, speech
+from lineage_run import ending
 
 from speech_assets.bench import cli
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 # A server that answers at once would have its client at the limit.
@@ -35,12 +37,14 @@ def url() -> Iterator[str]:
         yield url
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "speech_assets.bench.cli", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+def start(*arguments: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    return ending(
+        subprocess.Popen(
+            [sys.executable, "-m", "speech_assets.bench.cli", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import signal
@@ -52,19 +53,20 @@ def options(url: str, do: str = "", **changes: Any) -> BenchOptions:
 
 
 def client_processes() -> list[psutil.Process]:
-    return [
-        child
-        for child in psutil.Process().children()
-        if "speech_assets.bench.client" in child.cmdline()
-    ]
+    found: list[psutil.Process] = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # It ends while it is looked at.
+            if "speech_assets.bench.client" in child.cmdline():
+                found.append(child)
+    return found
 
 
 @pytest.fixture(scope="module")
 def closed(url: str) -> tuple[BenchRun, list[list[float]]]:
     """Two levels of a closed loop, and the delays that the server stamped."""
-    httpx.get(f"{url}/log")
+    httpx.get(f"{url}/log", timeout=60.0)
     run = run_bench(options(url, levels=(1.0, 4.0), processes=2))
-    return run, httpx.get(f"{url}/log").json()
+    return run, httpx.get(f"{url}/log", timeout=60.0).json()
 
 
 def test_medians_are_those_that_the_server_stamped(
@@ -199,9 +201,9 @@ def test_a_client_that_is_killed_between_two_levels_leaves_the_first(url: str) -
         process = client_processes()[0]
         process.kill()
         # Its end is seen by the next order only if it has come; its pipe is closed by then.
-        gone = process.pid
-        while psutil.pid_exists(gone) and psutil.Process(gone).status() != psutil.STATUS_ZOMBIE:
-            pass
+        with contextlib.suppress(psutil.NoSuchProcess):
+            while process.status() != psutil.STATUS_ZOMBIE:
+                pass
         return True
 
     run = run_bench(options(url, levels=(1.0, 2.0), duration_s=0.5), after_level=kill)

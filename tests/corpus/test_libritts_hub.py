@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import constants
 from huggingface_hub.utils import close_session
+from lineage_run import ending
 from published import catalogue_text, clip_id, published, write_catalogue
 from published_hub import COMMIT, Hub, hub_of, parquet_of
 
@@ -404,7 +405,8 @@ def test_a_killed_download_leaves_nothing_that_the_next_run_does_not_remove(case
                 HubFile(path, size, None), Path({str(folder)!r}), Patience(), print,
             )
     """
-    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT) as process:
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    with ending(subprocess.Popen(command, cwd=ROOT)) as process:
         assert case.hub.held.wait(60)
         process.kill()
         assert process.wait(60) != 0

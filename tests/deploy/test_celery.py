@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
 import subprocess
 import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 from deploy.deployment import DEPLOYED, Deployment, objects_added
 from lineage_daemon import daemon
-from lineage_run import ROOT, wait_for
+from lineage_run import ROOT, ending, wait_for
 
 from resources.store import Store
 
@@ -50,21 +50,20 @@ def broker(tmp_path: Path) -> Iterator[str]:
             stdout=output,
             stderr=output,
         )
-    try:
 
-        def answers() -> bool:
-            assert process.poll() is None, (tmp_path / "redis.txt").read_text()
-            try:
-                with redis.Redis(port=port) as client:
-                    return bool(client.ping())
-            except redis.ConnectionError:
-                return False
+    def answers() -> bool:
+        assert process.poll() is None, (tmp_path / "redis.txt").read_text()
+        try:
+            with redis.Redis(port=port) as client:
+                return bool(client.ping())
+        except redis.ConnectionError:
+            return False
 
+    with ending(process):
         wait_for(answers, "Redis answers")
         yield f"redis://127.0.0.1:{port}/0"
-    finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 @pytest.fixture
@@ -86,7 +85,7 @@ def deployment(
     return deployment
 
 
-@contextmanager
+@contextlib.contextmanager
 def worker(deployment: Deployment) -> Generator[subprocess.Popen[bytes]]:
     """A worker as docs/scale-out.md starts it; it and its children have ended with the context."""
     folders = [str(ROOT), str(ROOT / "deploy" / "celery")]
@@ -103,17 +102,22 @@ def worker(deployment: Deployment) -> Generator[subprocess.Popen[bytes]]:
             stderr=output,
             start_new_session=True,
         )
-    try:
-        yield process
-    finally:
-        children = psutil.Process(process.pid).children(recursive=True)
-        process.terminate()
+    children: list[psutil.Process] = []
+    left: list[psutil.Process] = []
+    with ending(process):
         try:
-            process.wait(60)
+            yield process
         finally:
-            _, left = psutil.wait_procs(children, timeout=20)
-            for child in [*left, process]:
-                child.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # It has ended: its log says why.
+                children = psutil.Process(process.pid).children(recursive=True)
+            process.terminate()
+            try:
+                process.wait(60)
+            finally:
+                _, left = psutil.wait_procs(children, timeout=60)
+                for child in left:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        child.kill()
     assert [child.pid for child in left] == []
 
 
@@ -140,8 +144,7 @@ def test_a_run_whose_worker_process_was_killed_is_run_again_to_the_same_end(
         deployment.instance() as instance,
         daemon(deployment) as dagster,
     ):
-        wait_for(lambda: bool(deployment.processes(TOKENS)), "the encoding process runs")
-        [encoder] = deployment.processes(TOKENS)
+        [encoder] = wait_for(lambda: deployment.processes(TOKENS), "the encoding process runs")
         runner = encoder.parent()
         assert runner is not None
         assert runner.ppid() == process.pid

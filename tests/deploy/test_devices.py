@@ -41,9 +41,7 @@ def lineage(
     lineage.prepare()
     monkeypatch.chdir(tmp_path)  # The paths of dagster.yaml are relative to it.
     yield lineage
-    for process in lineage.processes():
-        with contextlib.suppress(psutil.Error):
-            process.kill()
+    lineage.end()
 
 
 def test_two_shards_are_encoded_on_two_devices_and_a_killed_workers_device_goes_to_the_third(
@@ -80,13 +78,7 @@ def test_two_shards_are_encoded_on_two_devices_and_a_killed_workers_device_goes_
             assert codes == [0, 0, 0], lineage.output.read_text()[-4_000:]
             assert storage.get_concurrency_info("gpu").active_slot_count == 0
         finally:
-            for run in runs:
-                run.kill()
-            for process in lineage.processes():
-                with contextlib.suppress(psutil.Error):
-                    process.kill()
-            for run in runs:
-                run.wait()
+            lineage.end()
     store = Store(lineage.root)
     assert all(store.exists(shard.object_key("tokens")) for shard in SHORT_SHARDS[:3])
 

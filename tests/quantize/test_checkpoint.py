@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -18,6 +19,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from lineage_run import ending
 from safetensors.torch import load_file, save_file
 from small_voice import write_layout, write_small_voice
 
@@ -78,21 +80,25 @@ class Made:
             "TMPDIR": str(self.presets.parent),
         }
 
-    def start(self, preset: str, *options: str) -> subprocess.Popen[str]:
+    def start(
+        self, preset: str, *options: str
+    ) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
         words = ["-m", "speech_assets.work.checkpoint", "--preset", preset, *options]
-        return subprocess.Popen(
-            [sys.executable, *words, "--store", str(self.store)],
-            cwd=ROOT,
-            env=self.environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+        return ending(
+            subprocess.Popen(
+                [sys.executable, *words, "--store", str(self.store)],
+                cwd=ROOT,
+                env=self.environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
         )
 
     def run(self, preset: str, *options: str) -> tuple[int, str]:
-        process = self.start(preset, *options)
-        _, said = process.communicate(timeout=MAKE_LIMIT_S)
+        with self.start(preset, *options) as process:
+            _, said = process.communicate(timeout=MAKE_LIMIT_S)
         return process.returncode, said
 
     def folder(self, preset: str) -> Path:
@@ -330,8 +336,9 @@ def quantizer_of(process: subprocess.Popen[str]) -> psutil.Process:
     tick = threading.Event()
     while process.poll() is None:
         for child in psutil.Process(process.pid).children():
-            if any("llm_compressor.py" in word for word in child.cmdline()):
-                return child
+            with contextlib.suppress(psutil.Error):  # It may be another one, at its end.
+                if any("llm_compressor.py" in word for word in child.cmdline()):
+                    return child
         tick.wait(0.02)
     raise AssertionError("it started no quantizer")
 
@@ -339,20 +346,20 @@ def quantizer_of(process: subprocess.Popen[str]) -> psutil.Process:
 def test_a_quantizer_that_is_killed_leaves_no_checkpoint_and_the_next_run_makes_it(
     made: Made, environment: QuantizeEnvironment
 ) -> None:
-    process = made.start("killed")
-    quantizer_of(process).send_signal(signal.SIGKILL)
-    _, said = process.communicate(timeout=MAKE_LIMIT_S)
+    with made.start("killed") as process:
+        quantizer_of(process).send_signal(signal.SIGKILL)
+        _, said = process.communicate(timeout=MAKE_LIMIT_S)
     assert process.returncode == 2
     assert "error: the quantizer was ended by signal 9" in said
     assert "with more memory free" in said
     assert not made.folder("killed").exists()
     assert not (made.store / "checkpoints" / ".killed.part").exists()
 
-    process = made.start("killed")
-    quantizer = quantizer_of(process)
-    quantizer.suspend()  # It sees nothing itself, not even its standard input's end.
-    process.send_signal(signal.SIGKILL)  # It can clean up nothing.
-    process.communicate(timeout=MAKE_LIMIT_S)
+    with made.start("killed") as process:
+        quantizer = quantizer_of(process)
+        quantizer.suspend()  # It sees nothing itself, not even its standard input's end.
+        process.send_signal(signal.SIGKILL)  # It can clean up nothing.
+        process.communicate(timeout=MAKE_LIMIT_S)
     psutil.wait_procs([quantizer], timeout=60)
     assert not quantizer.is_running()
     assert not made.folder("killed").exists()

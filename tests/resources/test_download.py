@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 import filelock
 import pytest
+from lineage_run import ending
 from published import Answer, Publisher, published
 
 from resources.download import Downloaded, download
@@ -595,9 +596,8 @@ def test_a_download_that_was_ended_goes_on(
         wanted = look({publisher.url + PATH!r}, Patience(), print)
         download(wanted, Path({str(tmp_path / "a")!r}), md5=None, report=print, patience=Patience())
     """
-    with subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT, env={**os.environ}
-    ) as process:
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    with ending(subprocess.Popen(command, cwd=ROOT)) as process:
         assert publisher.held.wait(60)
         wait_for_bytes(part_of(tmp_path / "a"), 120_000)
         process.send_signal(end)

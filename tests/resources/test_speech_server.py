@@ -5,14 +5,16 @@ from __future__ import annotations
 import collections
 import os
 import signal
+import threading
 import uuid
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from lineage_run import processes_with, wait_for
 from small_voice import write_small_voice
-from speech_servers import post, running
+from speech_servers import TIMEOUT_S, post, running
 
 from resources.errors import WorkError
 from resources.speech_server import SpeechServer
@@ -40,9 +42,12 @@ def test_a_server_is_ready_when_it_is_given_and_gone_when_it_is_left(
     voice: Path, marked: dict[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     with running(voice, environment=marked) as server:
-        assert httpx.get(f"{server.url}/ready").json() == {"ready": True}
+        assert httpx.get(f"{server.url}/ready", timeout=TIMEOUT_S).json() == {"ready": True}
         assert server.preset == "embedded-bf16"
-        assert httpx.get(f"{server.url}/config").json()["config_sha256"] == server.config_sha256
+        assert (
+            httpx.get(f"{server.url}/config", timeout=TIMEOUT_S).json()["config_sha256"]
+            == server.config_sha256
+        )
         assert post(server, "hello").status_code == 200
     assert server.process.returncode == 0
     assert none_left(marked)
@@ -77,7 +82,7 @@ def test_a_server_that_dies_while_it_is_used_is_told_with_what_it_said_last(
         with running(voice, environment=marked) as server:
             server.process.send_signal(signal.SIGKILL)
             wait_for(lambda: server.process.poll() is not None, "the server is dead")
-            httpx.get(f"{server.url}/ready")
+            httpx.get(f"{server.url}/ready", timeout=TIMEOUT_S)
 
     with pytest.raises(WorkError, match="killed by signal 9; it logged last") as raised:
         kill_and_ask()
@@ -105,4 +110,21 @@ def test_a_server_that_is_not_ready_in_time_is_ended(voice: Path, marked: dict[s
     ):
         pytest.fail("it was given")
     assert raised.value.retryable
+    assert none_left(marked)
+
+
+def test_a_server_is_ended_where_there_is_no_thread_to_hear_it(
+    voice: Path, marked: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("no more threads")
+
+    before = psutil.Process().children()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with (
+        pytest.raises(RuntimeError, match="no more threads"),
+        running(voice, environment=marked),
+    ):
+        pytest.fail("it was given")
+    assert psutil.Process().children() == before
     assert none_left(marked)

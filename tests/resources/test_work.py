@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import termios
+import threading
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 from conftest import archive_short_corpus
-from lineage_run import processes_with, wait_for
+from lineage_run import ending, processes_with, wait_for
 
 from resources import work
 from resources.errors import WorkError
@@ -198,6 +199,17 @@ def test_leaving_early_ends_the_process_in_its_own_time(
     _assert_none_left(mark)
 
 
+def test_a_process_is_ended_where_there_is_no_thread_to_hear_it(
+    mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = psutil.Process().children()
+    monkeypatch.setattr(threading.Thread, "start", _refuse)
+    with pytest.raises(RuntimeError, match="no more threads"):
+        _run(SLEEP, mark)
+    assert psutil.Process().children() == before
+    _assert_none_left(mark)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_from_the_terminal_ends_a_process_that_runs_by_hand(
     number: signal.Signals, mark: str
@@ -282,27 +294,37 @@ def _left_early(script: str, mark: str) -> work.WorkProcess:
     return processes[0]
 
 
-def _scripted(script: str, mark: str, *arguments: str) -> subprocess.Popen[str]:
+def _refuse(_: threading.Thread) -> None:
+    raise RuntimeError("no more threads")
+
+
+def _scripted(
+    script: str, mark: str, *arguments: str
+) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
     """The scripted work process, in a group of its own as its starter would have it."""
-    return subprocess.Popen(
-        [sys.executable, "-u", "-m", "scripted", script, *arguments],
-        env={**os.environ, MARK: mark},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+    return ending(
+        subprocess.Popen(
+            [sys.executable, "-u", "-m", "scripted", script, *arguments],
+            env={**os.environ, MARK: mark},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
     )
 
 
-def _start(script: str, mark: str) -> subprocess.Popen[str]:
+def _start(script: str, mark: str) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
     """A starter in a process of its own, which runs the scripted work process."""
-    return subprocess.Popen(
-        [sys.executable, "-c", STARTER, script],
-        env={**os.environ, MARK: mark},
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
+    return ending(
+        subprocess.Popen(
+            [sys.executable, "-c", STARTER, script],
+            env={**os.environ, MARK: mark},
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
     )
 
 
@@ -336,9 +358,10 @@ def _under_terminal(command: list[str]) -> str:
     )
     os.close(follower)
     said = b""
-    with contextlib.suppress(OSError):  # EIO: the last writer has closed the terminal.
-        while select.select([leader], [], [], 120)[0] and (data := os.read(leader, 65_536)):
-            said += data
-    os.close(leader)
-    assert process.wait() == 0, said.decode()
+    with ending(process):
+        with contextlib.suppress(OSError):  # EIO: the last writer has closed the terminal.
+            while select.select([leader], [], [], 120)[0] and (data := os.read(leader, 65_536)):
+                said += data
+        os.close(leader)
+        assert process.wait() == 0, said.decode()
     return said.decode()

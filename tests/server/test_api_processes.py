@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 import psutil
+import pytest
 import uvloop
 from lineage_run import processes_with, wait_for
 from speech_servers import (
@@ -34,6 +36,7 @@ from speech_servers import (
     wait_until_free,
 )
 
+from server.api_child import ApiChild
 from server.api_processes import ApiProcesses
 from server.limits import Limits
 from server.listening import listen, url_of
@@ -43,8 +46,6 @@ from server.serving import Serving
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
-
-    import pytest
 
     from resources.speech_server import SpeechServer
 
@@ -99,7 +100,7 @@ def test_both_forms_say_the_same_of_themselves(
 ) -> None:
     for path in ("/v1/audio/voices", "/v1/models"):
         one, apart = (
-            httpx.get(f"{server.url}{path}").json()["data"]
+            httpx.get(f"{server.url}{path}", timeout=TIMEOUT_S).json()["data"]
             for server in (one_process, api_processes)
         )
         made = ("created", "created_at")
@@ -107,7 +108,8 @@ def test_both_forms_say_the_same_of_themselves(
             {k: v for k, v in row.items() if k not in made} for row in apart
         ]
     one, apart = (
-        httpx.get(f"{server.url}/config").json() for server in (one_process, api_processes)
+        httpx.get(f"{server.url}/config", timeout=TIMEOUT_S).json()
+        for server in (one_process, api_processes)
     )
     assert one.keys() == apart.keys()
     assert one["limits"] == apart["limits"]
@@ -115,7 +117,7 @@ def test_both_forms_say_the_same_of_themselves(
     names = [
         {
             line.split()[2]
-            for line in httpx.get(f"{server.url}/metrics").text.splitlines()
+            for line in httpx.get(f"{server.url}/metrics", timeout=TIMEOUT_S).text.splitlines()
             if "TYPE" in line
         }
         for server in (one_process, api_processes)
@@ -245,6 +247,22 @@ def test_api_processes_end_when_the_server_is_killed(endless_voice: Path) -> Non
             process.kill()
     wait_for(lambda: processes_with(MARK, mark) == [], "no process is left")
     assert process.returncode == -signal.SIGKILL
+
+
+def test_an_api_process_whose_end_nobody_would_hear_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("no more threads")
+
+    async def scenario() -> None:
+        with listen("127.0.0.1", 0) as listener, pytest.raises(OSError, match="no more threads"):
+            ApiChild.start((), listener)
+
+    before = psutil.Process().children()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    asyncio.run(scenario())
+    assert psutil.Process().children() == before
 
 
 def test_api_processes_that_cannot_start_end_the_server(endless_voice: Path) -> None:

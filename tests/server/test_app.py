@@ -245,7 +245,7 @@ def test_models_and_voices_are_listed_as_openais_client_reads_them(server: Speec
         assert api.models.retrieve("embedded").id == "embedded"
         with pytest.raises(openai.NotFoundError):
             api.models.retrieve("tts-9")
-    answer = httpx.get(f"{server.url}/v1/audio/voices").json()
+    answer = httpx.get(f"{server.url}/v1/audio/voices", timeout=TIMEOUT_S).json()
     voices = {voice["id"]: voice["alias_of"] for voice in answer["data"]}
     assert list(voices)[:2] == ["heart", "michael"]
     assert set(OPENAI_VOICES) < set(voices)
@@ -286,8 +286,8 @@ def test_what_is_not_there_says_so_in_json(
 def test_operators_see_how_the_server_is(server: SpeechServer, endless_voice: Path) -> None:
     wait_until_free(server)
     assert health(server) == {"status": "ok", "active_streams": 0, "queued": 0}
-    assert httpx.get(f"{server.url}/ready").json() == {"ready": True}
-    config = httpx.get(f"{server.url}/config").json()
+    assert httpx.get(f"{server.url}/ready", timeout=TIMEOUT_S).json() == {"ready": True}
+    config = httpx.get(f"{server.url}/config", timeout=TIMEOUT_S).json()
     assert config["config_sha256"] == server.config_sha256
     assert config["preset"] == server.preset == "embedded-bf16"
     assert config["engine"]["slot_rule"] in ("enforced", "dropped")
@@ -317,7 +317,7 @@ def test_metrics_count_what_was_spoken(server: SpeechServer) -> None:
 
 
 def test_the_routes_are_described_in_openapi(server: SpeechServer) -> None:
-    document = httpx.get(f"{server.url}/openapi.json").json()
+    document = httpx.get(f"{server.url}/openapi.json", timeout=TIMEOUT_S).json()
     schema = document["paths"]["/v1/audio/speech"]["post"]["requestBody"]["content"]
     assert "input" in schema["application/json"]["schema"]["properties"]
     headers = document["paths"]["/v1/audio/speech"]["post"]["responses"]["200"]["headers"]
@@ -329,13 +329,13 @@ def test_the_routes_are_described_in_openapi(server: SpeechServer) -> None:
 
 
 def test_the_page_comes_from_this_server_alone(server: SpeechServer) -> None:
-    answer = httpx.get(server.url + "/")
+    answer = httpx.get(server.url + "/", timeout=TIMEOUT_S)
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert "default-src 'none'" in answer.headers["content-security-policy"]
     folder = Path(server_package.__file__).parent / "page"
     for path in sorted(folder.iterdir()):
         name = "" if path.name == "index.html" else path.name
-        assert httpx.get(f"{server.url}/{name}").content == path.read_bytes()
+        assert httpx.get(f"{server.url}/{name}", timeout=TIMEOUT_S).content == path.read_bytes()
         outside = set(re.findall(r"(?:https?|wss?)://[\w.-]+", path.read_text("utf-8")))
         assert outside <= {"http://www.w3.org"}, path  # A namespace, never fetched.
 

@@ -55,7 +55,10 @@ def test_all_that_was_taken_is_finished_and_nothing_new_is_taken(
         say(call, "and again")
         wait_for(lambda: load_of(server) == (2, 4), "four wait")
         server.process.send_signal(signal.SIGTERM)
-        wait_for(lambda: httpx.get(f"{server.url}/ready").status_code == 503, "it drains")
+        wait_for(
+            lambda: httpx.get(f"{server.url}/ready", timeout=TIMEOUT_S).status_code == 503,
+            "it drains",
+        )
         refused = post(server, TEXT)
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         assert health(server)["status"] in ("ok", "degraded")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 from engines import LIVE, ids, opened, prompt, run
+from lineage_run import ending
 from small_voice import write_small_voice
 
 from server.checkpoint import Checkpoint, open_checkpoint
@@ -121,11 +122,19 @@ if __name__ == "__main__":
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert parent.stdout is not None
-    assert parent.stdout.readline() == "open\n"
-    children = psutil.Process(parent.pid).children(recursive=True)
-    assert any("EngineCore" in child.name() for child in children)
-    parent.kill()
-    parent.wait()
-    _, alive = psutil.wait_procs(children, timeout=20)
+    with ending(parent):
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "open\n"
+        children = psutil.Process(parent.pid).children(recursive=True)
+        assert any("EngineCore" in name_of(child) for child in children)
+        parent.kill()
+    _, alive = psutil.wait_procs(children, timeout=60)
     assert alive == []
+
+
+def name_of(process: psutil.Process) -> str:
+    """Its name, empty if it has ended: libraries ask the system by commands of a moment."""
+    try:
+        return process.name()
+    except psutil.Error:
+        return ""

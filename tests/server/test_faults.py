@@ -332,8 +332,10 @@ def test_sigterm_finishes_what_was_begun_and_takes_nothing_new(
             # As who ends a service does: to each of its processes.
             for each in processes_with(MARK, mark):
                 each.send_signal(signal.SIGTERM)
-            wait_for(lambda: httpx.get(f"{url}/ready").status_code == 503, "it drains")
-            refused = httpx.post(f"{url}/v1/audio/speech", json={"input": TEXT})
+            wait_for(
+                lambda: httpx.get(f"{url}/ready", timeout=TIMEOUT_S).status_code == 503, "it drains"
+            )
+            refused = httpx.post(f"{url}/v1/audio/speech", json={"input": TEXT}, timeout=TIMEOUT_S)
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "not_ready")
             audio += b"".join(chunks)
         assert len(audio) > 10 * 4_096
@@ -430,7 +432,7 @@ def test_the_configuration_can_be_had_without_serving(
         check=True,
     )
     printed = json.loads(done.stdout)
-    shown = httpx.get(f"{server.url}/config").json()
+    shown = httpx.get(f"{server.url}/config", timeout=TIMEOUT_S).json()
     assert printed["config_sha256"] == shown["config_sha256"]
     assert printed.items() <= shown.items()
 

@@ -435,9 +435,14 @@ def test_sigterm_lets_every_stream_and_all_who_wait_end_whole(
             # As who ends a service does: to each of its processes.
             for process in processes_with(MARK, crowded.mark):
                 process.send_signal(signal.SIGTERM)
-            wait_for(lambda: httpx.get(f"{server.url}/ready").status_code == 503, "it drains")
+            wait_for(
+                lambda: httpx.get(f"{server.url}/ready", timeout=TIMEOUT_S).status_code == 503,
+                "it drains",
+            )
             for malformed in (b"{", b"\xff"):
-                answer = httpx.post(f"{server.url}/v1/audio/speech", content=malformed)
+                answer = httpx.post(
+                    f"{server.url}/v1/audio/speech", content=malformed, timeout=TIMEOUT_S
+                )
                 assert answer.status_code in (400, 503)
             refused = post(server, TEXT)
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "not_ready")

@@ -32,7 +32,7 @@ EVIL = "http://evil.example"
 
 
 def counted(guarded: Guarded, name: str, **labels: str) -> float:
-    text = httpx.get(f"{guarded.url}/metrics", headers=guarded.headers).text
+    text = httpx.get(f"{guarded.url}/metrics", headers=guarded.headers, timeout=TIMEOUT_S).text
     return sum(
         sample.value
         for family in text_string_to_metric_families(text)
@@ -98,13 +98,19 @@ def test_openais_client_is_let_in_with_any_of_the_tokens_and_not_without(guarded
 def test_only_the_probes_and_the_page_are_open(guarded: Guarded) -> None:
     opened = ("/health", "/ready", "/", "/page.js", "/player.js", "/page.css", "/icon.svg")
     closed = ("/metrics", "/config", "/openapi.json", "/v1/models", "/v1/audio/voices", "/nowhere")
-    assert {path: httpx.get(guarded.url + path).status_code for path in opened + closed} == {
+    assert {
+        path: httpx.get(guarded.url + path, timeout=TIMEOUT_S).status_code
+        for path in opened + closed
+    } == {
         **dict.fromkeys(opened, 200),
         **dict.fromkeys(closed, 401),
     }
-    assert httpx.post(f"{guarded.url}/v1/audio/voices").status_code == 401
+    assert httpx.post(f"{guarded.url}/v1/audio/voices", timeout=TIMEOUT_S).status_code == 401
     for path in closed[:-1]:
-        assert httpx.get(guarded.url + path, headers=guarded.headers).status_code == 200
+        assert (
+            httpx.get(guarded.url + path, headers=guarded.headers, timeout=TIMEOUT_S).status_code
+            == 200
+        )
 
 
 @both_forms
@@ -119,17 +125,20 @@ def test_a_body_is_not_read_for_one_without_a_token(guarded: Guarded) -> None:
 @both_forms
 def test_a_socket_needs_a_token_in_its_header_or_among_its_protocols(guarded: Guarded) -> None:
     url = guarded.url.replace("http", "ws") + SOCKET
-    with pytest.raises(InvalidStatus) as raised, connect(url):
+    with pytest.raises(InvalidStatus) as raised, connect(url, open_timeout=TIMEOUT_S):
         pytest.fail("it was let in")
     answer = raised.value.response
     assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
     assert json.loads(answer.body)["error"]["code"] == "invalid_api_key"
-    with pytest.raises(InvalidStatus), connect(url, subprotocols=["speech", "bearer.wrong"]):
+    with (
+        pytest.raises(InvalidStatus),
+        connect(url, subprotocols=["speech", "bearer.wrong"], open_timeout=TIMEOUT_S),
+    ):
         pytest.fail("it was let in")
-    with connect(url, additional_headers=guarded.headers) as client:
+    with connect(url, additional_headers=guarded.headers, open_timeout=TIMEOUT_S) as client:
         assert client.subprotocol is None
     offers = ["speech", f"bearer.{guarded.token}"]
-    with connect(url, subprotocols=offers) as client:
+    with connect(url, subprotocols=offers, open_timeout=TIMEOUT_S) as client:
         # The token is not sent back, where a log of a proxy would have it.
         assert client.subprotocol == "speech"
 
@@ -141,7 +150,9 @@ def test_a_request_that_is_no_handshake_brings_no_token_among_its_protocols(
     offers = {"upgrade": "websocket", "sec-websocket-protocol": f"speech, bearer.{guarded.token}"}
     answer = speak(guarded, **offers)
     assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
-    assert httpx.get(f"{guarded.url}/v1/models", headers=offers).status_code == 401
+    assert (
+        httpx.get(f"{guarded.url}/v1/models", headers=offers, timeout=TIMEOUT_S).status_code == 401
+    )
 
 
 # ---- pages of other sites -----------------------------------------------------------------------
@@ -326,7 +337,10 @@ def test_a_head_without_end_behind_a_request_ends_the_connection(guarded: Guarde
 
 @both_forms
 def test_more_connections_than_may_be_are_told_so_and_the_others_stay(guarded: Guarded) -> None:
-    with contextlib.ExitStack() as stack, httpx.Client(base_url=guarded.url) as first:
+    with (
+        contextlib.ExitStack() as stack,
+        httpx.Client(base_url=guarded.url, timeout=TIMEOUT_S) as first,
+    ):
         assert first.get("/ready").status_code == 200
         clients = [
             stack.enter_context(socket.create_connection(address(guarded), TIMEOUT_S))
@@ -351,7 +365,7 @@ def test_more_sockets_than_may_be_are_told_so(guarded: Guarded) -> None:
 
         def open_them() -> None:
             for _ in range(3 * guarded.answering + 1):
-                client = connect(url, additional_headers=guarded.headers)
+                client = connect(url, additional_headers=guarded.headers, open_timeout=TIMEOUT_S)
                 opened.append(stack.enter_context(client))
 
         with pytest.raises(InvalidStatus) as raised:
@@ -363,5 +377,5 @@ def test_more_sockets_than_may_be_are_told_so(guarded: Guarded) -> None:
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
         assert json.loads(answer.body)["error"]["code"] == "too_many_sockets"
     wait_for(lambda: counted(guarded, "speech_open_sockets") == 0, "they are closed")
-    with connect(url, additional_headers=guarded.headers):
+    with connect(url, additional_headers=guarded.headers, open_timeout=TIMEOUT_S):
         pass

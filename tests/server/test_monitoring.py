@@ -84,7 +84,7 @@ def expressions() -> list[tuple[str, str]]:
 
 
 def samples_of(guarded: Guarded) -> list[Sample]:
-    text = httpx.get(f"{guarded.url}/metrics", headers=guarded.headers).text
+    text = httpx.get(f"{guarded.url}/metrics", headers=guarded.headers, timeout=TIMEOUT_S).text
     return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
 
@@ -114,7 +114,7 @@ def scraped(guarded: Guarded) -> tuple[list[Sample], list[dict[str, Any]]]:
         codes = list(pool.map(speak, range(7)))
     assert set(codes) == {200, 429}
     assert speak(7) == 200
-    assert httpx.post(f"{guarded.url}/v1/audio/speech").status_code == 401
+    assert httpx.post(f"{guarded.url}/v1/audio/speech", timeout=TIMEOUT_S).status_code == 401
 
     def settled() -> bool:
         samples = samples_of(guarded)

@@ -25,7 +25,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from lineage_run import wait_for
+from lineage_run import ending, wait_for
 from speech_servers import (
     LONG_TEXT,
     SAME,
@@ -101,6 +101,11 @@ class Fleet:
         with stack:
             server.process.send_signal(number)
             return server.process.wait(TIMEOUT_S)
+
+    def close(self) -> None:
+        """End those that run."""
+        for _, stack in self.running.values():
+            stack.close()
 
     def spoken_by(self, port: int) -> set[str]:
         """Ids of the requests that the servers at a port have logged as spoken to their end."""
@@ -201,16 +206,12 @@ def both(
         start_new_session=True,
         preexec_fn=die_with_parent,
     )
-    try:
+    with ending(nginx), contextlib.ExitStack() as servers:
+        servers.callback(fleet.close)
         proxy = Proxy(port, ssl.create_default_context(cafile=folder / "speech.pem"))
         wait_for(lambda: nginx.poll() is not None or is_listening(port), "nginx listens")
         assert nginx.poll() is None, (folder / "error.log").read_text()
         yield fleet, proxy
-    finally:
-        nginx.terminate()
-        nginx.wait(TIMEOUT_S)
-        for _, stack in fleet.running.values():
-            stack.close()
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ def post(guarded: Guarded, label: str, **fields: Any) -> httpx.Response:
 
 
 def counted_as_cancelled(guarded: Guarded) -> float:
-    text = httpx.get(f"{guarded.url}/metrics", headers=guarded.headers).text
+    text = httpx.get(f"{guarded.url}/metrics", headers=guarded.headers, timeout=TIMEOUT_S).text
     return sum(
         sample.value
         for family in text_string_to_metric_families(text)
@@ -151,7 +151,7 @@ def test_a_client_that_leaves_in_the_queue_is_one_line_and_counted(guarded: Guar
         )
 
     def queued() -> int:
-        return httpx.get(f"{guarded.url}/health").json()["queued"]
+        return httpx.get(f"{guarded.url}/health", timeout=TIMEOUT_S).json()["queued"]
 
     before = counted_as_cancelled(guarded)
     with httpx.Client(timeout=TIMEOUT_S) as first, httpx.Client(timeout=TIMEOUT_S) as second:
@@ -202,7 +202,7 @@ def test_a_socket_has_a_line_for_each_sentence(guarded: Guarded) -> None:
     url = guarded.url.replace("http", "ws") + SOCKET
     headers = {**guarded.headers, "x-request-id": "log-call"}
     received = 0
-    with connect(url, additional_headers=headers) as client:
+    with connect(url, additional_headers=headers, open_timeout=TIMEOUT_S) as client:
         for message in (
             {"type": "session.config", "split_granularity": "sentence", "seed": 1},
             {"type": "input.text", "text": f"{TEXT}. and again {TEXT}. "},
@@ -231,7 +231,7 @@ def test_what_a_socket_drops_before_it_begins_is_one_line(guarded: Guarded) -> N
     config = {"type": "session.config", "stream_audio": True, "seed": 1}
     for label, last in (("log-cancelled", {"type": "session.cancel"}), ("log-gone", None)):
         headers = {**guarded.headers, "x-request-id": label}
-        with connect(url, additional_headers=headers) as client:
+        with connect(url, additional_headers=headers, open_timeout=TIMEOUT_S) as client:
             for message in (
                 config,
                 {"type": "input.text", "text": LONG_TEXT},

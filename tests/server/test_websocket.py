@@ -12,6 +12,7 @@ import soundfile
 from speech_servers import (
     LONG_TEXT,
     SOCKET,
+    TIMEOUT_S,
     audio_of,
     both_forms,
     health,
@@ -231,7 +232,7 @@ def test_a_wrong_message_is_an_error_and_changes_nothing(
 def test_a_socket_without_a_configuration_is_closed(
     server: SpeechServer, message: dict[str, Any] | None
 ) -> None:
-    with connect(server.url.replace("http", "ws") + SOCKET) as client:
+    with connect(server.url.replace("http", "ws") + SOCKET, open_timeout=TIMEOUT_S) as client:
         if message is not None:
             send(client, message)
         assert receive(client, "error")[-1]["message"]
@@ -267,10 +268,13 @@ def test_what_waits_to_be_spoken_is_bounded(server: SpeechServer) -> None:
 
 def test_a_page_of_another_site_may_not_connect(server: SpeechServer) -> None:
     url = server.url.replace("http", "ws") + SOCKET
-    with pytest.raises(InvalidStatus) as raised, connect(url, origin="http://evil.example"):
+    with (
+        pytest.raises(InvalidStatus) as raised,
+        connect(url, origin="http://evil.example", open_timeout=TIMEOUT_S),
+    ):
         pytest.fail("it was let in")
     assert raised.value.response.status_code == 403
-    with connect(url, origin=server.url):
+    with connect(url, origin=server.url, open_timeout=TIMEOUT_S):
         pass
 
 
@@ -288,4 +292,4 @@ def test_a_socket_that_closes_cleanly_within_an_utterance_frees_its_place(
         receive(client, "audio")
         assert health(server)["active_streams"] == 1
     wait_until_free(server)
-    assert httpx.get(f"{server.url}/health").json()["status"] == "ok"
+    assert httpx.get(f"{server.url}/health", timeout=TIMEOUT_S).json()["status"] == "ok"

@@ -1,13 +1,16 @@
 """The whole chain of the voice's training, small, on a CPU: what a GPU machine rehearses first."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from lineage_run import wait_for
 
 from speech_assets.voice.packs import Utterance, write_pack
-from speech_assets.work import worker
+from speech_assets.work import voice_train, worker
 from speech_assets.work.voice_train import Chain, TrainingFailedError, rehearse
 
 IDS = (0, 2, 100, 101, 102)
@@ -37,3 +40,25 @@ def test_a_missing_folder_ends_the_rehearsal(chain, tmp_path):
     broken = Chain((f"heart={tmp_path / 'absent'}",), chain.judged, chain.texts, 64, chain.device)
     with pytest.raises(TrainingFailedError, match="codec failed with exit code"):
         rehearse(broken, tmp_path / "rehearsal", worker.Reporter("rehearsal"))
+
+
+def test_a_step_that_is_interrupted_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait, waited, slow = subprocess.Popen.wait, [], tmp_path / "slow"
+    # Told to end, it keeps what it has, which takes it a second.
+    slow.write_text(f"#!/bin/sh\ntrap 'sleep 1; exit 3' TERM\ntouch {tmp_path}/there\nread -r _\n")
+    slow.chmod(0o755)
+
+    def interrupted(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+        waited.append(process)
+        if len(waited) == 1:
+            wait_for((tmp_path / "there").exists, "it is there")
+            raise KeyboardInterrupt
+        return wait(process, timeout)
+
+    monkeypatch.setattr(sys, "executable", str(slow))
+    monkeypatch.setattr(subprocess.Popen, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        voice_train._run(["voice_codec"])
+    assert waited[0].returncode == 3

@@ -15,7 +15,7 @@ import dagster as dg
 import psutil
 import pytest
 from conftest import ROOT
-from lineage_run import processes_with, wait_for
+from lineage_run import ending, processes_with, wait_for
 
 from resources.configured import StoreResource, WorkResource
 from resources.store import Store
@@ -26,6 +26,7 @@ from speech_assets.profiles import load_profile
 from speech_assets.results.stored import newest, stored_ids
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 PRESET = "embedded-bf16"
@@ -109,9 +110,9 @@ def test_the_partition_is_arm_b_and_arm_a_the_profiles_first_unless_told_otherwi
 def test_bad_input_is_refused_before_a_server_starts(
     tmp_path: Path, arguments: list[str], says: str
 ) -> None:
-    process = start(tmp_path, *arguments)
-    assert process.wait() == 2
-    assert says in output(process)
+    with start(tmp_path, *arguments) as process:
+        assert process.wait() == 2
+        assert says in output(process)
     assert not (tmp_path / "ab").exists()
 
 
@@ -128,9 +129,9 @@ def test_a_whisper_that_is_not_there_is_refused_before_a_server_starts(
 ) -> None:
     (tmp_path / "damaged.pt").write_bytes(b"PK")
     given = str(tmp_path / asr) if asr.endswith(".pt") else asr
-    process = start(tmp_path, "--asr", given, transcripts=True)
-    assert process.wait() in (1, 2)
-    said = output(process)
+    with start(tmp_path, "--asr", given, transcripts=True) as process:
+        assert process.wait() in (1, 2)
+        said = output(process)
     assert says in said
     assert "is started" not in said
     assert not (tmp_path / "ab").exists()
@@ -140,17 +141,17 @@ def test_a_whisper_that_is_not_there_is_refused_before_a_server_starts(
 def test_a_comparison_that_is_cut_short_leaves_no_process_and_no_result(
     tmp_path: Path, how: str
 ) -> None:
-    process = start(tmp_path)
-    wait_for(lambda: bool(servers(tmp_path)), "a server is started")
-    if how == "killed":
-        process.kill()
-    elif how == "interrupted":
-        process.send_signal(signal.SIGINT)
-    else:
-        # The second of the two that are up is arm B's.
-        wait_for(lambda: any(tmp_path.rglob("a/*.wav")), "a first clip is kept")
-        max(servers(tmp_path), key=lambda server: server.create_time()).kill()
-    code, said = process.wait(), output(process)
+    with start(tmp_path) as process:
+        wait_for(lambda: servers(tmp_path), "a server is started")
+        if how == "killed":
+            process.kill()
+        elif how == "interrupted":
+            process.send_signal(signal.SIGINT)
+        else:
+            # The second of the two that are up is arm B's.
+            wait_for(lambda: any(tmp_path.rglob("a/*.wav")), "a first clip is kept")
+            max(servers(tmp_path), key=lambda server: server.create_time()).kill()
+        code, said = process.wait(), output(process)
     wait_for(lambda: not processes_with("SPEECH_STORE", str(tmp_path)), "everything has ended")
     assert stored_ids(Store(str(tmp_path))) == []
     if how == "interrupted":
@@ -161,19 +162,23 @@ def test_a_comparison_that_is_cut_short_leaves_no_process_and_no_result(
         assert f"error: arm B ({OTHER}): the server of preset 'embedded-bf16' was killed" in said
 
 
-def start(store: Path, *arguments: str, transcripts: bool = False) -> subprocess.Popen[str]:
+def start(
+    store: Path, *arguments: str, transcripts: bool = False
+) -> AbstractContextManager[subprocess.Popen[str]]:
     """The work process by hand."""
-    return subprocess.Popen(
-        [
-            *(sys.executable, "-m", "speech_assets.work.ab", "--b", OTHER, "--warmup", "0"),
-            *([] if transcripts else ["--no-transcripts"]),
-            *arguments,
-        ],
-        cwd=ROOT,
-        env={**os.environ, "SPEECH_STORE": str(store)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
+    return ending(
+        subprocess.Popen(
+            [
+                *(sys.executable, "-m", "speech_assets.work.ab", "--b", OTHER, "--warmup", "0"),
+                *([] if transcripts else ["--no-transcripts"]),
+                *arguments,
+            ],
+            cwd=ROOT,
+            env={**os.environ, "SPEECH_STORE": str(store)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
     )
 
 

@@ -48,7 +48,7 @@ def test_no_more_is_made_ahead_than_was_asked_for_and_its_thread_ends() -> None:
 
     before = threading.active_count()
     ahead = Ahead(counting(), 4)
-    assert enough.wait(10)  # Four in the queue, and one that waits for room.
+    assert enough.wait(60)  # Four in the queue, and one that waits for room.
     ahead.close()
     assert made == [0, 1, 2, 3, 4]
     assert threading.active_count() == before

@@ -15,6 +15,7 @@ from speech_assets.corpus.benchmark_corpora import tiny_corpus
 from speech_assets.results.result import read_result
 from speech_assets.results.tables import backfill_table
 from speech_assets.work.bench_backfill import _lock_errors
+from speech_assets.work.dagster_home import DagsterHome
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,6 +64,25 @@ def test_a_backfill_that_takes_too_long_is_given_up_with_its_processes(tmp_path:
     assert done.returncode == 2
     assert "error: 0 shards are done and the time is over: see --limit-s" in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_a_daemon_has_ended_also_where_the_wait_for_its_end_is_cut_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait, waited = subprocess.Popen.wait, []
+
+    def interrupted(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+        waited.append(process)
+        if len(waited) == 1:
+            raise KeyboardInterrupt
+        return wait(process, timeout)
+
+    home = DagsterHome.made(tmp_path, {})
+    monkeypatch.setattr(DagsterHome, "command", lambda *_: ["sleep", "600"])
+    monkeypatch.setattr(subprocess.Popen, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt), home.daemon():
+        pass
+    assert waited[0].returncode is not None
 
 
 def test_each_tiny_shard_is_one_clip_with_an_id_of_its_own(tmp_path: Path) -> None:

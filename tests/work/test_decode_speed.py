@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 from engines import LIVE, opened, prompt
-from lineage_run import wait_for
+from lineage_run import ending, wait_for
 from small_voice import write_small_voice
 
 from server.checkpoint import open_checkpoint
@@ -222,15 +222,25 @@ def test_a_killed_command_leaves_no_measured_process(tmp_path: Path) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    starter = psutil.Process(process.pid)
-    wait_for(lambda: bool(starter.children()) or process.poll() is not None, "it has a child")
-    children = starter.children()
-    assert children
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+
+    def measured() -> list[psutil.Process]:
+        assert process.poll() is None
+        return [child for child in psutil.Process(process.pid).children() if is_measured(child)]
+
+    with ending(process):
+        children = wait_for(measured, "a process is measured")
+        process.send_signal(signal.SIGKILL)
     gone, alive = psutil.wait_procs(children, timeout=60)
     assert [child.pid for child in alive] == []
     assert len(gone) == 1
+
+
+def is_measured(process: psutil.Process) -> bool:
+    """Whether it is one that is measured, and no command that tells of the machine."""
+    try:
+        return any(CHILD in word for word in process.cmdline())
+    except psutil.Error:  # It has ended.
+        return False
 
 
 def test_all_presets_are_those_for_the_device_of_this_machine() -> None:
