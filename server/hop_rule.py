@@ -98,7 +98,7 @@ class HopRule:
             return _rest(stream, left, self._largest)
         span = stream.known - stream.next
         if stream.lead_in:
-            piece = _LATENTS if stream.next else self._first_piece
+            piece = _LATENTS if stream.next else self._first_silence(stream, pace)
             latents = min(span - self._lead_in, left, self._largest)
             if latents >= piece:
                 return latents - latents % piece if stream.next else min(latents, _LATENTS)
@@ -159,6 +159,19 @@ class HopRule:
         if left >= piece + right:
             return piece
         return _wait_for(stream, piece + right, math.inf)
+
+    def _first_silence(self, stream: StreamState, pace: Pace) -> int:
+        """Latents of the first lead-in row: what lasts until speech can follow it at once.
+
+        Less is held back until there is more (`LeadIn.due`), and a whole row more comes later than
+        a latent. Where no row is long enough, the shortest: several are needed.
+        """
+        if self._first_piece == _LATENTS:
+            return _LATENTS
+        beyond = self._first_latents(stream, pace) + self._first - self._lead_in
+        until_s = beyond / _LATENTS * pace.frame_s + pace.arrival_s + stream.held_s
+        needed = math.ceil(until_s * stream.speed / _LATENT_S)
+        return max(needed, self._first_piece) if needed <= _LATENTS else self._first_piece
 
     def _first_chunk(self, stream: StreamState, pace: Pace) -> int:
         """Latents of the first chunk, chosen once a stream: the row after it must come in time."""

@@ -57,6 +57,7 @@ def main() -> None:
     add = parser.add_argument
     add("--preset", default="embedded-bf16")
     add("--loads", default=",".join(LOADS), help="generating, listening, or both")
+    add("--api-processes", type=worker.at_least(0), default=0, help="as the server's option")
     add("--all-levels", action="store_true", help="go on after a level has failed")
     add_sweep_arguments(parser, usual="profile", duration_s=FULL_LEVEL_S, warmup_s=10.0)
     worker.run(_work, parser, argument_words(sys.argv[1:]))
@@ -90,7 +91,10 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
 
     try:
         with SpeechServer.running(
-            preset, environment={"SPEECH_STORE": arguments.store}, info_is_shown=False
+            preset,
+            arguments=("--api-processes", str(arguments.api_processes)),
+            environment={"SPEECH_STORE": arguments.store},
+            info_is_shown=False,
         ) as server:
             config = server.config()
             rows = sweep(server.url, options, keep)
@@ -117,6 +121,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
             "engine": config["engine"],
             "weights": config["weights"],
             "sweep": asdict(options),
+            "api_processes": arguments.api_processes,
             "client_shares_cores": True,  # Server and client run on this machine.
             "client_limit_allowed": bool(arguments.allow_client_limit),
             "client_faults": faults,
@@ -150,6 +155,8 @@ def keep_charts(store: Store, folder: str, rows: list[LevelRow]) -> None:
 def _command(preset: str, options: SweepOptions, arguments: argparse.Namespace) -> str:
     words = ["python", "-m", "speech_assets.work.load_test", "--preset", preset]
     words += ["--loads", ",".join(options.loads), *sweep_words(options, arguments)]
+    if arguments.api_processes:
+        words += ["--api-processes", str(arguments.api_processes)]
     words += ["--all-levels"] * (not options.until_failure)
     return shlex.join(words)
 
