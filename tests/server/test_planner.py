@@ -400,24 +400,28 @@ def test_the_most_urgent_rows_go_first_when_a_tick_is_full() -> None:
     assert planned == ["s4", "s4"]
 
 
-def test_lead_in_rows_come_early_and_speech_is_planned_again_from_its_onset() -> None:
+@pytest.mark.parametrize(
+    ("step_s", "rows"),
+    [
+        # 1.5 ms a token: two latents last until speech can follow; 3 ms: four; 10 ms: none do.
+        (0.0015, [(7, 0, 2), (14, 2, 4), (21, 6, 4), (28, 10, 4), (35, 14, 4), (42, 18, 4)]),
+        (0.003, [(11, 0, 4), (18, 4, 4), (25, 8, 4), (32, 12, 4), (39, 16, 4)]),
+        (0.010, [(7, 0, 2), (14, 2, 4), (21, 6, 4), (28, 10, 4), (35, 14, 4), (42, 18, 4)]),
+    ],
+)
+def test_lead_in_rows_come_early_and_speech_is_planned_again_from_its_onset(
+    step_s: float, rows: list[tuple[int, int, int]]
+) -> None:
     simulation = Simulation(PlannerConfig())
     planner = simulation.planner
     planner.open("s", lead_in=True)
     planned = []
     for token in range(1, 43):
-        planner.add({"s": 1}, 0.003 * token)
-        for batch in planner.tick(0.003 * token):
-            assert planner.delivered(batch, 0.003 * token) == [True] * len(batch.rows)
+        planner.add({"s": 1}, step_s * token)
+        for batch in planner.tick(step_s * token):
+            assert planner.delivered(batch, step_s * token) == [True] * len(batch.rows)
             planned += [(token, row) for row in batch.rows]
-    assert [(token, row.start, row.latents) for token, row in planned] == [
-        (7, 0, 2),
-        (14, 2, 4),
-        (21, 6, 4),
-        (28, 10, 4),
-        (35, 14, 4),
-        (42, 18, 4),
-    ]
+    assert [(token, row.start, row.latents) for token, row in planned] == rows
     assert all(row.lead_in for _, row in planned)
     planner.add({"s": 7}, 0.2)
     (batch,) = planner.tick(0.2)
