@@ -33,9 +33,10 @@ EXIT_FINAL = 2
 
 @dataclass
 class WorkProcess:
-    """A running `python -m <module> ...` and the last lines it wrote."""
+    """A running `python -m <module> ...` and the last lines it wrote, without `hidden` ones."""
 
     process: subprocess.Popen[bytes]
+    hidden: str = ""
     tail: collections.deque[str] = field(
         default_factory=lambda: collections.deque[str](maxlen=TAIL_LINES)
     )
@@ -43,7 +44,10 @@ class WorkProcess:
 
     def __post_init__(self) -> None:
         self._pump = threading.Thread(
-            target=pump, args=(self.process.stdout, self.tail), name="work-output", daemon=True
+            target=pump,
+            args=(self.process.stdout, self.tail, self.hidden),
+            name="work-output",
+            daemon=True,
         )
         self._pump.start()
 
@@ -74,9 +78,15 @@ class WorkProcess:
 
 @contextlib.contextmanager
 def running(
-    module: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None
+    module: str,
+    arguments: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    hidden: str = "",
 ) -> Generator[WorkProcess]:
-    """`python -m module arguments --exit-on-stdin-eof`, ended when the context ends."""
+    """`python -m module arguments --exit-on-stdin-eof`, ended when the context ends.
+
+    Lines of its output that hold `hidden` are not shown.
+    """
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", module, *arguments, "--exit-on-stdin-eof"],
         stdin=subprocess.PIPE,
@@ -92,7 +102,9 @@ def running(
     )
     work: WorkProcess | None = None
     try:
-        work = WorkProcess(process)  # It starts a thread, of which a full machine has no more.
+        work = WorkProcess(
+            process, hidden
+        )  # It starts a thread, of which a full machine has no more.
         yield work
         process.wait()
     finally:

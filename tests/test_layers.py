@@ -27,7 +27,7 @@ HEAVY_HOMES = (
 )
 TIMES_DAGSTER = (
     "speech_assets/work/bench_backfill.py",
-    "speech_assets/work/bench_tokenize.py",
+    "speech_assets/work/tokenize_backfill.py",
 )
 PURE = ("speech_assets/corpus/", "speech_assets/profiles.py", "speech_assets/work/", "server/")
 FILES = sorted(

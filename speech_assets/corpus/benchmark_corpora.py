@@ -12,15 +12,19 @@ import pyarrow.parquet as pq
 import soundfile
 
 from server.frames import SAMPLE_RATE_HZ
+from speech_assets.corpus import repack, sources
+from speech_assets.corpus.archive import archive_split
 from speech_assets.corpus.audio import decode_clip, to_pcm16
 from speech_assets.corpus.quarantine import AudioError
+from speech_assets.corpus.shards import Shard
 from speech_assets.errors import ConfigError
 from speech_assets.profiles import SHARD_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from speech_assets.profiles import Profile
+    from resources.store import Store
+    from speech_assets.profiles import Corpus, Profile
 
 EMBEDDED = Path(__file__).parent / "embedded"
 SPLIT = "train"
@@ -74,6 +78,20 @@ def repeated_corpus(folder: Path, times: int, profile: Profile, shards: int) -> 
     ]
     shard_rows = max(1, min(SHARD_ROWS, times * len(kept) // shards))
     return _profile(folder, "repeated", shard_rows, "repeated", lines)
+
+
+def archived(store: Store, corpus: Corpus) -> list[Shard]:
+    """All shards of the corpus, their archives stored.
+
+    Raises:
+        SpeechAssetsError, ResourceError: the source is not what it must be, or cannot be had.
+    """
+    shards: list[Shard] = []
+    for split, files in sources.source_files(corpus).items():
+        count = repack.shard_count(sources.row_count(corpus, split, files), corpus.shard_rows)
+        archive_split(corpus, split, count, store, lambda _: None)
+        shards += [Shard(split, index) for index in range(count)]
+    return shards
 
 
 def _embedded() -> pa.Table:

@@ -177,6 +177,40 @@ class _Tokenize:
 
 
 @dataclass(frozen=True, slots=True)
+class _PipelineConfig:
+    codec: str
+    trained: bool
+    cores: _Count
+    speech_processes: _Count
+    decoding_processes: _Count
+
+
+@dataclass(frozen=True, slots=True)
+class _PipelineRow:
+    encoder_s: _Number
+    pipeline_s: _Number
+    start_s: _Number
+
+
+@dataclass(frozen=True, slots=True)
+class _Pipeline:
+    config: _PipelineConfig
+    rows: Annotated[list[_PipelineRow], Field(min_length=1)]
+    figures: Annotated[
+        _Figures,
+        AfterValidator(
+            _with(
+                *("pipeline_hours_per_min", "encoder_hours_per_min", "share_of_encoder"),
+                *("share_once_started", "start_s", "speech_hours_per_min"),
+                *("speech_one_process_hours_per_min", "tokens_hours_per_min"),
+                *("read_capacity_hours_per_min", "encode_capacity_hours_per_min"),
+                *("finish_capacity_hours_per_min", "device_busy_share", "agreement"),
+            )
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
 class _AblationConfig:
     codec: str
     trained: bool
@@ -616,6 +650,7 @@ _RESULT = TypeAdapter(_Result)
 KINDS: Mapping[str, TypeAdapter[Any]] = {
     "demo": TypeAdapter(_Demo),
     "tokenize": TypeAdapter(_Tokenize),
+    "tokenize_pipeline": TypeAdapter(_Pipeline),
     "tokenize_ablation": TypeAdapter(_Ablation),
     "tokenize_curve": TypeAdapter(_Curve),
     "server": TypeAdapter(_Server),

@@ -22,6 +22,7 @@ from speech_assets.results.tables import (
     ablation_table,
     backfill_table,
     codec_speed_table,
+    pipeline_table,
     server_table,
     soak_table,
     tokenize_table,
@@ -41,6 +42,7 @@ _OPENING, _CLOSING = re.compile(r"<!--\s*results\b"), re.compile(r"<!--\s*/resul
 
 TABLES: dict[str, Callable[[], str]] = {
     "tokenize": lambda: tokenize_table(published.of_kind("tokenize")),
+    "tokenize-pipeline": lambda: pipeline_table(published.of_kind("tokenize_pipeline")),
     "tokenize-ablation": lambda: ablation_table(published.of_kind("tokenize_ablation")),
     "server": lambda: server_table(published.of_kind("server")),
     "soak": lambda: soak_table(published.of_kind("soak")),

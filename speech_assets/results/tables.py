@@ -35,6 +35,43 @@ def tokenize_table(results: Sequence[Mapping[str, Any]]) -> str:
     return table(heads, rows)
 
 
+def pipeline_table(results: Sequence[Mapping[str, Any]]) -> str:
+    """Tokenization from compressed parquet on, beside the bare encoder and each stage alone."""
+    heads = (
+        "device", "codec", "cores", "speech processes x decoders", "parquet to tokens, h/min",
+        "bare encoder, h/min", "share", "share once started", "start, s",
+        "speech alone, h/min (one process)", "tokens alone, h/min",
+        "capacity of read; encode; finish in it, h/min", "a batch in flight", "codes as alone",
+        "date",
+    )  # fmt: skip
+    rows: list[Sequence[str]] = []
+    for result in results:
+        figures = {name: figure["value"] for name, figure in result["figures"].items()}
+        config = result["config"]
+        makers = config["speech_processes"]
+        stages = [figures[f"{s}_capacity_hours_per_min"] for s in ("read", "encode", "finish")]
+        one = number(figures["speech_one_process_hours_per_min"])
+        cells = (
+            result["device"]["name"] + (" (reduced)" if result["reduced"] else ""),
+            config["codec"],
+            str(config["cores"]),
+            f"{makers} x {config['decoding_processes'] // makers}",
+            number(figures["pipeline_hours_per_min"]),
+            number(figures["encoder_hours_per_min"]),
+            f"{figures['share_of_encoder']:.2f}",
+            f"{figures['share_once_started']:.2f}",
+            number(figures["start_s"]),
+            f"{number(figures['speech_hours_per_min'])} ({one})",
+            number(figures["tokens_hours_per_min"]),
+            "; ".join(map(number, stages)),
+            f"{figures['device_busy_share']:.0%}",
+            f"{figures['agreement']:.3%}",
+            result["started_at"][:10],
+        )
+        rows.append(cells)
+    return table(heads, rows)
+
+
 def ablation_table(results: Sequence[Mapping[str, Any]]) -> str:
     """Ways of encoding: a line of each, with the codes it changes of those that were compared."""
     heads = (

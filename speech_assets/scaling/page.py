@@ -53,7 +53,7 @@ SCALING_TABLES: dict[str, Callable[[], str]] = {
         published.of_kind("tokenize"), load_assumptions()
     ),
     "scaling-tokenize-fleet": lambda: tokenize_fleet_table(
-        published.of_kind("tokenize"), load_assumptions()
+        published.of_kind("tokenize"), load_assumptions(), published.of_kind("tokenize_pipeline")
     ),
     "scaling-tokenize-curve": lambda: curve_table(published.of_kind("tokenize_curve")),
     "scaling-training": lambda: training_table(load_assumptions()),

@@ -94,17 +94,28 @@ def tokenize_hours_table(results: Sequence[Mapping[str, Any]], assumptions: Assu
     return table(heads, rows)
 
 
-def tokenize_fleet_table(results: Sequence[Mapping[str, Any]], assumptions: Assumptions) -> str:
+def tokenize_fleet_table(
+    results: Sequence[Mapping[str, Any]],
+    assumptions: Assumptions,
+    pipelines: Sequence[Mapping[str, Any]] = (),
+) -> str:
     """What the corpus takes in `tokenize_days`, by each published backfill on a GPU: a prediction.
 
     Devices at the rate of the whole loop; cores for `speech` at the rate a core of the host that
-    was measured; the store's reading and writing is of PCM and codes, archives left out.
+    was measured; the store's reading and writing is of PCM and codes, archives left out. Devices
+    whose hosts make the speech, too, go at the rate of the whole pipeline, where `pipelines` have
+    one of that device and codec.
     """
+    rates = {
+        (each["device"]["name"], each["config"]["codec"]): each["figures"]["pipeline_hours_per_min"]
+        for each in pipelines
+    }
     values = assumptions.values
     size, days = corpus_size(assumptions), values.tokenize_days.value
     hours = days * 24
     heads = (
-        "device", "codec", "devices", "cores for `speech`", "`speech` written, MB/s",
+        "device", "codec", "devices", "cores for `speech`",
+        "devices, each with its host's cores alone", "`speech` written, MB/s",
         "`speech` read, MB/s", "`tokens` written, MB/s", "shards an hour", "date",
     )  # fmt: skip
     rows: list[Sequence[str]] = []
@@ -116,12 +127,16 @@ def tokenize_fleet_table(results: Sequence[Mapping[str, Any]], assumptions: Assu
             continue
         loop = device_hours(size.hours, float(figures["hours_per_min"]["value"]))
         speech = float(figures["speech_capacity_hours_per_min"]["value"]) / cores
+        whole = rates.get((result["device"]["name"], result["config"]["codec"]))
         pcm_mb_per_s = size.pcm_bytes / 1e6 / (hours * 3_600)
         cells = (
             result["device"]["name"] + " (reduced)" * bool(result["reduced"]),
             result["config"]["codec"],
             count(math.ceil(loop / hours)),
             count(math.ceil(device_hours(size.hours, speech) / hours)),
+            NONE
+            if whole is None
+            else count(math.ceil(device_hours(size.hours, float(whole["value"])) / hours)),
             rounded(pcm_mb_per_s),
             rounded(pcm_mb_per_s),
             rounded(size.code_bytes / 1e6 / (hours * 3_600)),

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import statistics
 import tempfile
 import time
 from dataclasses import asdict, dataclass
@@ -25,16 +24,13 @@ from server.codec import load_codec, use_exact_float32
 from server.codec_encoder_shapes import read_shapes
 from server.weights import CODEC_FILES, local_folder, parse_location
 from speech_assets.cores import core_count
-from speech_assets.corpus import repack, sources
-from speech_assets.corpus.archive import archive_split
-from speech_assets.corpus.benchmark_corpora import repeated_corpus
-from speech_assets.corpus.shards import Shard
+from speech_assets.corpus.benchmark_corpora import archived, repeated_corpus
 from speech_assets.errors import ConfigError, ShardError
 from speech_assets.profiles import Profile, load_profile
 from speech_assets.results.provenance import measurement_began
-from speech_assets.results.result import Figure, Result
-from speech_assets.work import ablation, tokenize_curve, worker
-from speech_assets.work.ablation import Bench, Recorder, Reference, encode_s
+from speech_assets.results.result import Result
+from speech_assets.work import ablation, tokenize_backfill, tokenize_curve, whole_pipeline, worker
+from speech_assets.work.ablation import Bench, Reference
 from speech_assets.work.decoding_pool import DecodingPool, SpeechOptions
 from speech_assets.work.device import (
     candidates,
@@ -54,17 +50,16 @@ from speech_assets.work.tokenizer import (
     default_batch_samples,
     encoder_threads,
 )
-from speech_assets.work.tokens import tokenize_shards
+from speech_assets.work.whole_pipeline import Pipeline, one_clip_each, speech_processes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from server.codec import Codec
     from server.codec_encoder_shapes import Shape
+    from speech_assets.corpus.shards import Shard
     from speech_assets.work.device import HeldDevice
     from speech_assets.work.token_shards import SpeechShard
-
-    Backfill = Callable[[list[Shard]], dict[str, float]]
 
 MIN_SHARDS = 8
 FULL_ROUNDS = 3
@@ -108,6 +103,18 @@ def main() -> None:
         "--curve",
         action="store_true",
         help="measure clips' lengths, batches' budgets and numbers of cores instead, a row each",
+    )
+    parser.add_argument(
+        "--whole",
+        action="store_true",
+        help="measure the whole pipeline instead, from archives to token shards: no Dagster",
+    )
+    parser.add_argument(
+        "--speech-processes",
+        type=worker.at_least(0),
+        default=0,
+        help="with --whole: processes that make speech side by side and share the cores; 0: as "
+        f"many as suit them, 2 from {whole_pipeline.TWO_FROM_CORES} cores on, else 1",
     )
     parser.add_argument(
         "--repeat",
@@ -175,6 +182,8 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
                 result = _ablation(bench)
             elif arguments.curve:
                 result = _curve(bench, reporter)
+            elif arguments.whole:
+                result = _whole(bench, Path(folder), reporter)
             else:
                 result = _tokenization(bench, folder, environment, reporter)
         Store(str(arguments.out)).write_json(result.key, result.as_json())
@@ -185,7 +194,7 @@ def _device(
     arguments: argparse.Namespace, profile: Profile, reporter: worker.Reporter
 ) -> contextlib.AbstractContextManager[HeldDevice]:
     """The device, held; through Dagster it is the worker's to hold."""
-    alone = arguments.ablate or arguments.curve or arguments.without_dagster
+    alone = arguments.ablate or arguments.curve or arguments.whole or arguments.without_dagster
     if alone:
         return hold_device(profile.device, reporter.notice)
     return contextlib.nullcontext(candidates(profile.device)[0])
@@ -235,7 +244,75 @@ def _tokenization(
     bench: _Bench, folder: str, environment: dict[str, str], reporter: worker.Reporter
 ) -> Result:
     """A backfill beside the bare encoder, in turn."""
-    arguments, profile, codec = bench.arguments, bench.profile, bench.codec
+    arguments, codec = bench.arguments, bench.codec
+    tokenizer = _tokenizer(bench)
+    speech = bench.speech()
+    reporter.log(_measured_on(bench, speech))
+    rows = tokenize_backfill.measure(
+        bench.store,
+        tokenizer,
+        speech,
+        tokenize_backfill.own_loop(bench.store, tokenizer)
+        if arguments.without_dagster
+        else tokenize_backfill.dagster_run(folder, environment),
+        arguments.rounds,
+        reporter.log,
+    )
+    audio_min = _audio_min(speech)
+    return Result(
+        kind=tokenize_backfill.KIND,
+        name=codec.identity.name,
+        started_at=bench.started_at,
+        device=device_row(bench.device),
+        command=arguments.command,
+        reduced=bench.is_reduced,
+        config={
+            **_config(bench, tokenizer, audio_min),
+            "decoding_processes": core_count(),
+            "through_dagster": not arguments.without_dagster,
+        },
+        rows=rows,
+        figures=tokenize_backfill.figures_of(rows, audio_min, bench.speech_hours_per_min),
+    )
+
+
+def _whole(bench: _Bench, folder: Path, reporter: worker.Reporter) -> Result:
+    """The whole pipeline beside the bare encoder and its stages, in turn."""
+    arguments, codec = bench.arguments, bench.codec
+    processes = arguments.speech_processes or speech_processes()
+    tokenizer = _tokenizer(bench)
+    speech = bench.speech()
+    reporter.log(f"{_measured_on(bench, speech)}; {processes} processes make speech")
+    pipeline = Pipeline(
+        bench.store,
+        tokenizer,
+        speech,
+        bench.profile.max_clip_s,
+        processes,
+        one_clip_each(folder / "start", processes),
+    )
+    rows = whole_pipeline.measure(pipeline, arguments.rounds, reporter.log)
+    return Result(
+        kind=whole_pipeline.KIND,
+        name=codec.identity.name,
+        started_at=bench.started_at,
+        device=device_row(bench.device),
+        command=arguments.command,
+        reduced=bench.is_reduced,
+        config={
+            **_config(bench, tokenizer, pipeline.audio_min),
+            "cores": core_count(),
+            "speech_processes": processes,
+            "decoding_processes": pipeline.decoders * processes,
+        },
+        rows=rows,
+        figures=whole_pipeline.figures_of(rows, pipeline.audio_min, bench.speech_hours_per_min),
+    )
+
+
+def _tokenizer(bench: _Bench) -> Tokenizer:
+    """The tokenizer as the profile has it."""
+    profile, codec = bench.profile, bench.codec
     given = profile.batch_samples
     options = EncodeOptions(
         default_batch_samples(codec) if given is None else given,
@@ -244,77 +321,44 @@ def _tokenization(
         encoder_threads(),
         profile.kernels,
     )
-    tokenizer = Tokenizer(codec, options, bench.shapes)
-    speech = bench.speech()
-    audio_min = sum(shard.audio_s for shard in speech) / 60
-    reporter.log(f"{len(speech)} shards, {audio_min:.1f} minutes of speech, on {bench.device.chip}")
-    backfill = (
-        _own_loop(bench.store, tokenizer)
-        if arguments.without_dagster
-        else _dagster_run(folder, environment)
+    return Tokenizer(codec, options, bench.shapes)
+
+
+def _config(bench: _Bench, tokenizer: Tokenizer, audio_min: float) -> dict[str, Any]:
+    """What results say of the corpus and the tokenizer."""
+    profile, identity, options = bench.profile, bench.codec.identity, tokenizer.options
+    return {
+        "profile": profile.name,
+        "corpus": profile.corpus.name,
+        "codec": identity.name,
+        "trained": identity.trained,
+        "shards": len(bench.shards),
+        "audio_minutes": audio_min,
+        "batch_samples": options.batch_samples,
+        "compile": options.compiled,
+        "kernels": "torch" if tokenizer.encoder.fused is None else "triton",
+        "shapes": {key: asdict(shape) for key, shape in (bench.shapes or {}).items()},
+        "precision": options.precision,
+        "threads": options.threads,
+        "rounds": bench.arguments.rounds,
+    }
+
+
+def _measured_on(bench: _Bench, speech: list[SpeechShard]) -> str:
+    return (
+        f"{len(speech)} shards, {_audio_min(speech):.1f} minutes of speech, on {bench.device.chip}"
     )
-    # Warm-up: kernels of every length, allocator, file cache, Dagster's imports.
-    encode_s(tokenizer, speech if codec.device.type == "cuda" else speech[:1])
-    backfill(bench.shards[:1])
-    rows: list[dict[str, Any]] = []
-    for number in range(arguments.rounds):
-        encoder_s = encode_s(tokenizer, speech)
-        _clear(bench.store, bench.shards)
-        began_s = time.monotonic()
-        figures = backfill(bench.shards)
-        backfill_s = time.monotonic() - began_s
-        row = {
-            "round": number,
-            "encoder_s": encoder_s,
-            "backfill_s": backfill_s,
-            "share_of_encoder": encoder_s / backfill_s,
-            **figures,
-        }
-        rows.append(row)
-        reporter.log(
-            f"round {number + 1}: encoder {encoder_s:.1f} s, backfill {backfill_s:.1f} s, "
-            f"share {row['share_of_encoder']:.3f}"
-        )
-    return Result(
-        kind="tokenize",
-        name=codec.identity.name,
-        started_at=bench.started_at,
-        device=device_row(bench.device),
-        command=arguments.command,
-        reduced=bench.is_reduced,
-        config={
-            "profile": profile.name,
-            "corpus": profile.corpus.name,
-            "codec": codec.identity.name,
-            "trained": codec.identity.trained,
-            "shards": len(bench.shards),
-            "audio_minutes": audio_min,
-            "batch_samples": options.batch_samples,
-            "compile": options.compiled,
-            "kernels": "torch" if tokenizer.encoder.fused is None else "triton",
-            "shapes": {key: asdict(shape) for key, shape in (bench.shapes or {}).items()},
-            "precision": options.precision,
-            "threads": options.threads,
-            "decoding_processes": core_count(),
-            "through_dagster": not arguments.without_dagster,
-            "rounds": arguments.rounds,
-        },
-        rows=rows,
-        figures=_figures(rows, audio_min, bench.speech_hours_per_min),
-    )
+
+
+def _audio_min(speech: list[SpeechShard]) -> float:
+    return sum(shard.audio_s for shard in speech) / 60
 
 
 def _prepare(
     store: Store, profile: Profile, arguments: argparse.Namespace, reporter: worker.Reporter
 ) -> tuple[list[Shard], float]:
     """Archives and speech of the benchmark's shards, and the hours a minute that speech made."""
-    corpus = profile.corpus
-    shards: list[Shard] = []
-    for split, files in sources.source_files(corpus).items():
-        count = repack.shard_count(sources.row_count(corpus, split, files), corpus.shard_rows)
-        archive_split(corpus, split, count, store, lambda _: None)
-        shards += [Shard(split, index) for index in range(count)]
-    shards = shards[: arguments.shards or None]
+    shards = archived(store, profile.corpus)[: arguments.shards or None]
     if len(shards) < MIN_SHARDS:
         raise ConfigError(
             f"{len(shards)} shards are too few to measure a backfill by; take at least {MIN_SHARDS}"
@@ -330,88 +374,6 @@ def _prepare(
                 raise found
             kept_s += found.statistics["kept_s"]
         return shards, kept_s / 60 / (time.monotonic() - began_s)
-
-
-def _dagster_run(folder: str, environment: dict[str, str]) -> Backfill:
-    """A function that materializes tokens of shards in one Dagster run and returns its figures."""
-    # Before definitions are imported: they are built of what the environment says then.
-    os.environ.update(environment)
-    os.environ["SPEECH_STORE"] = folder
-    import dagster as dg
-
-    from speech_assets.definitions import build_definitions
-    from speech_assets.demo import QUIET, RANGE_END, RANGE_START
-
-    defs = build_definitions()
-    os.environ.pop("SPEECH_STORE")
-    os.environ.update(environment)  # The user's own store, if one is named.
-
-    def backfill(shards: list[Shard]) -> dict[str, float]:
-        with dg.DagsterInstance.ephemeral() as instance:
-            result = defs.resolve_job_def("tokenize").execute_in_process(
-                instance=instance,
-                asset_selection=[dg.AssetKey("tokens")],
-                tags={RANGE_START: shards[0].key, RANGE_END: shards[-1].key},
-                run_config=QUIET,
-            )
-        events = result.asset_materializations_for_node("tokens")
-        agreements = [_floats(event.metadata, "agreement") for event in events]
-        lowest = {name: min(values[name] for values in agreements) for name in agreements[0]}
-        return {**_floats(events[0].metadata, "run_"), **lowest}
-
-    return backfill
-
-
-def _floats(metadata: Mapping[str, Any], prefix: str) -> dict[str, float]:
-    """Metadata values that are plain numbers and whose names begin with `prefix`."""
-    return {
-        name.removeprefix("run_"): float(value.value)
-        for name, value in metadata.items()
-        if name.startswith(prefix) and isinstance(value.value, int | float)
-    }
-
-
-def _own_loop(store: Store, tokenizer: Tokenizer) -> Backfill:
-    """A function that makes tokens of shards by the work process' own loop, in this process."""
-
-    def backfill(shards: list[Shard]) -> dict[str, float]:
-        recorder = Recorder("tokens")
-        tokenizer.device_busy_s = 0.0
-        if failures := tokenize_shards(store, shards, tokenizer, recorder):
-            raise ConfigError("; ".join(failures))
-        return recorder.figures
-
-    return backfill
-
-
-def _clear(store: Store, shards: list[Shard]) -> None:
-    for shard in shards:
-        store.delete(shard.object_key("tokens"))
-
-
-def _figures(
-    rows: list[dict[str, Any]], audio_min: float, speech_hours_per_min: float
-) -> dict[str, Figure]:
-    def over(name: str, unit: str, value: Callable[[dict[str, Any]], float]) -> dict[str, Figure]:
-        values = [value(row) for row in rows]
-        return {
-            name: Figure(statistics.median(values), unit, len(values), min(values), max(values))
-        }
-
-    figures = {
-        **over("hours_per_min", "h/min", lambda r: audio_min / r["backfill_s"]),
-        **over("encoder_hours_per_min", "h/min", lambda r: audio_min / r["encoder_s"]),
-        **over("share_of_encoder", "ratio", lambda r: r["share_of_encoder"]),
-        "speech_capacity_hours_per_min": Figure(speech_hours_per_min, "h/min"),
-    }
-    for name in rows[0]:
-        if name.endswith("capacity_hours_per_min"):
-            figures |= over(name, "h/min", lambda r, name=name: r[name])
-        elif name == "device_busy_share" or name.startswith("agreement"):
-            figures |= over(name, "share", lambda r, name=name: r[name])
-        elif name == "peak_memory_gib":
-            figures |= over(name, "GiB", lambda r: r["peak_memory_gib"])
-    return figures
 
 
 if __name__ == "__main__":

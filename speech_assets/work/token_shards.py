@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +37,8 @@ from speech_assets.corpus.shards import (
 from speech_assets.errors import AgreementError, ShardError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from resources.store import Store
@@ -83,9 +86,7 @@ def read_speech(store: Store, shard: Shard) -> SpeechShard:
         ) from error
     rows: list[dict[str, Any]] = table.drop_columns(["pcm"]).to_pylist()
     clips: list[NDArray[np.int16]] = []
-    for row, held in zip(rows, table["pcm"], strict=True):
-        # Not `as_py`: this runs beside the thread that keeps the device busy, and copies nothing.
-        pcm = np.frombuffer(held.as_buffer(), "<i2")
+    for row, pcm in zip(rows, _clips(table["pcm"]), strict=True):
         if len(pcm) != row["sample_count"]:
             raise ShardError(
                 f"{store.path(key)} row {row['id']!r} holds {len(pcm)} samples and says "
@@ -93,6 +94,23 @@ def read_speech(store: Store, shard: Shard) -> SpeechShard:
             )
         clips.append(pcm)
     return SpeechShard(shard, metadata["fingerprint"], rows, clips)
+
+
+def _clips(column: pa.ChunkedArray) -> Iterator[NDArray[np.int16]]:
+    """Samples of each row of `pcm`, views of its buffers.
+
+    By offsets, not row by row: a scalar of each row held the interpreter for 22 ms of a shard of
+    827 clips, which the thread that launches kernels waits for; this takes 0.35.
+    """
+    for chunk in column.chunks:
+        _, offsets, data = chunk.buffers()
+        if data is None:  # No row, or none with a sample.
+            yield from (np.empty(0, np.int16) for _ in range(len(chunk)))
+            continue
+        ends = np.frombuffer(offsets, np.int64)[chunk.offset :][: len(chunk) + 1].tolist()
+        samples = memoryview(data)
+        for begin, end in pairwise(ends):
+            yield np.frombuffer(samples[begin:end], "<i2")
 
 
 def finish_shard(

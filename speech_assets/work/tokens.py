@@ -7,13 +7,14 @@ Reading, encoding, and checking and storing go on side by side. What becomes of 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import resource
 import threading
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -41,6 +42,9 @@ from speech_assets.work.tokenizer import (
     default_batch_samples,
     encoder_threads,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 def main() -> None:
@@ -130,19 +134,27 @@ def tokenize_shards(
     reporter: worker.Reporter,
     *,
     read_ahead: int = 3,
+    arriving: Source | None = None,
 ) -> list[str]:
     """Make the token shards that are not valid yet; returns one line for each that failed.
 
     Reading the next shards, up to `read_ahead` of them, and checking and writing the last go on
-    beside the encoding.
+    beside the encoding. Where their speech is being made meanwhile, `arriving` gives the shards,
+    each once, in whatever order they become whole; all of them are made.
+
+    Raises:
+        SpeechAssetsError, ResourceError: `arriving` says that no more will come.
     """
     todo: list[Shard] = []
     for shard in shards:
-        if (held := held_figures(store, shard, tokenizer)) is not None:
+        if arriving is None and (held := held_figures(store, shard, tokenizer)) is not None:
             reporter.result("shard", shard=shard.key, made=False, seconds=0.0, **held)
         else:
             todo.append(shard)
-    reporter.start(sum(stored_audio_s(store, shard) for shard in todo) / 60, "min of audio")
+    if arriving is None:
+        reporter.start(sum(stored_audio_s(store, shard) for shard in todo) / 60, "min of audio")
+    else:
+        reporter.start(len(todo), "shards")
     clock = StageClock()
     failures: list[str] = []
     started_s = time.monotonic()
@@ -163,25 +175,33 @@ def tokenize_shards(
         reporter.result("shard", shard=speech.shard.key, made=True, seconds=encode_s, **figures)
         done_s += speech.audio_s
         rate = done_s / 60 / max(1e-9, time.monotonic() - started_s)
-        reporter.advance(speech.audio_s / 60, hours_per_min=f"{rate:.3g}")
+        done = speech.audio_s / 60 if arriving is None else 1
+        reporter.advance(done, hours_per_min=f"{rate:.3g}")
+
+    def read() -> tuple[Shard, SpeechShard | ShardError]:
+        shard = source.take()
+        try:
+            return shard, clock.timed("read", read_speech, store, shard)
+        except ShardError as error:
+            return shard, error
 
     finishers = _finishers(tokenizer)
     with (
         ThreadPoolExecutor(_readers(tokenizer), "read") as reader,
         ThreadPoolExecutor(finishers, "finish") as finisher,
+        # Closed first, whatever ends this: a reader may be waiting in it.
+        contextlib.closing(_InOrder(todo) if arriving is None else arriving) as source,
     ):
-        ahead: deque[tuple[Shard, Future[SpeechShard]]] = deque()
+        ahead: deque[Future[tuple[Shard, SpeechShard | ShardError]]] = deque()
         behind: deque[tuple[SpeechShard, Future[dict[str, Any]], float]] = deque()
-        queue = deque(todo)
-        while queue or ahead:
-            while queue and len(ahead) < max(1, read_ahead):
-                shard = queue.popleft()
-                ahead.append((shard, reader.submit(clock.timed, "read", read_speech, store, shard)))
-            shard, reading = ahead.popleft()
-            try:
-                speech = reading.result()
-            except ShardError as error:
-                fail(shard, error)
+        left = len(todo)
+        while left or ahead:
+            while left and len(ahead) < max(1, read_ahead):
+                ahead.append(reader.submit(read))
+                left -= 1
+            shard, speech = ahead.popleft().result()
+            if isinstance(speech, ShardError):
+                fail(shard, speech)
                 continue
             encode_started_s = time.monotonic()
             codes = tokenizer.encode(speech.clips)
@@ -199,6 +219,30 @@ def tokenize_shards(
     if done_s:
         reporter.result("figures", **_run_figures(tokenizer, clock, done_s, wall_s))
     return failures
+
+
+class Source(Protocol):
+    """Where readers, each on a thread of its own, get the shards to read from."""
+
+    def take(self) -> Shard:
+        """The next shard, each once; waits until its speech is there."""
+        ...
+
+    def close(self) -> None:
+        """No shard is wanted any more: whoever waits in `take`, and asks again, gets an error."""
+
+
+class _InOrder:
+    """Shards whose speech is there already."""
+
+    def __init__(self, shards: Iterable[Shard]) -> None:
+        self._shards = deque(shards)
+
+    def take(self) -> Shard:
+        return self._shards.popleft()
+
+    def close(self) -> None:
+        self._shards.clear()
 
 
 class StageClock:

@@ -41,9 +41,18 @@ def test_devices_cores_and_the_stores_rate_follow_from_the_days() -> None:
     # in 86,400 s.
     assumptions = assumed(corpus_hours=720_000, tokenize_days=1, padding_frames=0)
     found = cells(tokenize_fleet_table([backfill()], assumptions))
-    assert found[2:6] == ["10", "200", "1,440", "1,440"]
+    assert found[2:7] == ["10", "200", "-", "1,440", "1,440"]
     # 82.03125 tokens a second, two bytes each: 4.25e11 bytes in all.
-    assert found[6] == "4.92"
+    assert found[7] == "4.92"
+
+
+def test_devices_whose_hosts_make_the_speech_go_at_the_pipelines_rate() -> None:
+    assumptions = assumed(corpus_hours=720_000, tokenize_days=1, padding_frames=0)
+    # 720,000 h at 40 h/min are 300 device-hours: in one day 12.5 devices.
+    whole = backfill(figures={"pipeline_hours_per_min": {"value": 40.0}})
+    other = backfill(figures=whole["figures"], config={"codec": "another"})
+    assert cells(tokenize_fleet_table([backfill()], assumptions, [other, whole]))[4] == "13"
+    assert cells(tokenize_fleet_table([backfill()], assumptions, [other]))[4] == "-"
 
 
 def test_a_host_of_unknown_cores_says_nothing() -> None:

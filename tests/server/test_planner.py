@@ -403,8 +403,8 @@ def test_the_most_urgent_rows_go_first_when_a_tick_is_full() -> None:
 @pytest.mark.parametrize(
     ("step_s", "rows"),
     [
-        # 1.5 ms a token: two latents last until speech can follow; 3 ms: four; 10 ms: none do.
-        (0.0015, [(7, 0, 2), (14, 2, 4), (21, 6, 4), (28, 10, 4), (35, 14, 4), (42, 18, 4)]),
+        # 1.5 ms a token: three latents last until speech can follow; 3 ms: four; 10 ms: none do.
+        (0.0015, [(10, 0, 3), (17, 3, 4), (24, 7, 4), (31, 11, 4), (38, 15, 4)]),
         (0.003, [(11, 0, 4), (18, 4, 4), (25, 8, 4), (32, 12, 4), (39, 16, 4)]),
         (0.010, [(7, 0, 2), (14, 2, 4), (21, 6, 4), (28, 10, 4), (35, 14, 4), (42, 18, 4)]),
     ],

@@ -68,6 +68,16 @@ def test_ways_of_encoding_are_named_in_the_command(tmp_path: Path, profiles: Pat
     assert row["loop_hours_per_min"] > 0
 
 
+@pytest.mark.timeout(300)
+def test_the_whole_pipeline_from_archives_to_tokens(tmp_path: Path, profiles: Path) -> None:
+    arguments = ("--whole", "--repeat", "0", "--rounds", "1", "--shards", "8")
+    found = bench(tmp_path, profiles, *arguments)
+    assert (found["kind"], found["reduced"]) == ("tokenize_pipeline", True)
+    assert found["config"]["speech_processes"] >= 1
+    assert found["figures"]["agreement"]["value"] == 1.0
+    assert found["figures"]["pipeline_hours_per_min"]["value"] > 0
+
+
 def test_a_command_names_neither_where_its_result_went_nor_this_machines_folders() -> None:
     parser = argparse.ArgumentParser(prog="python -m a.b")
     typed = ["--out", "/x", "--shapes", "/home/somebody/s.json", "--out=y", "--exit-on-stdin-eof"]
