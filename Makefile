@@ -89,7 +89,8 @@ test-kernels: setup ## Test the GPU's kernels on this CPU, interpreted (fetches 
 	  echo "$$triton" >.triton/.installed
 	fi
 	PYTHONPATH=.triton exec $(HEAR) $(ENV)/python -m pytest \
-	  tests/server/test_codec_encoder_fused.py tests/server/test_codec_fused.py tests/voice/test_kernels.py $(ARGS)
+	  tests/server/test_codec_encoder_fused.py tests/server/test_codec_fused.py \
+	  tests/server/test_engine_sampler_gpu.py tests/server/test_engine_sampler_kernels.py tests/voice/test_kernels.py $(ARGS)
 
 check: setup ## Lint, types, Dagster definitions, and pages against results
 	@$(ENV)/ruff check .

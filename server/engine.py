@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 FinishReason = Literal["stop", "length", "error"]
 Head = Literal["audio", "full"]
 Form = Literal["in_process", "child"]
+SamplerChoice = Literal["auto", "fused", "vllm"]
 _CPU_INFO = Path("/proc/cpuinfo")
 
 
@@ -63,6 +64,7 @@ class EngineSettings:
     max_streams: int = 16
     max_model_len: int = 2_048  # Prompt and speech, tokens; 82.03 tokens are a second.
     kv_cache_mib: int | None = None  # None: on a CPU what max_streams full streams take.
+    sampler: SamplerChoice = "auto"  # Of a GPU: fused where the head is "audio".
     vllm_args: Mapping[str, Any] = field(default_factory=dict[str, Any])  # Over all of the above.
 
 
@@ -74,6 +76,7 @@ class EngineFacts:
     form: Form
     head: Head
     slot_rule: Literal["enforced", "dropped"]
+    sampler: Literal["slot", "fused", "vllm"]  # `engine_sampler`, `engine_sampler_gpu`, vLLM's.
     layers: Literal["kernels", "vllm"]  # Called kernel by kernel (`engine_cpu`), or as vLLM does.
     dtype: str
     device: str

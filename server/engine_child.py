@@ -66,7 +66,7 @@ class ChildEngine(Engine):
             if checkpoint.untrained:
                 engine_random.register()  # Here the name is checked; the core registers its own.
             arguments = engine_arguments(checkpoint, settings, rows)
-            found = self._await(self._open(arguments))[0]
+            found = self._await(self._open(arguments, settings))[0]
         except Exception as error:
             self.close()
             raise start_error(checkpoint, error) from error
@@ -160,12 +160,14 @@ class ChildEngine(Engine):
         if came.finish_reason is not None:
             del self._active[name]
 
-    async def _open(self, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+    async def _open(
+        self, arguments: dict[str, Any], settings: EngineSettings
+    ) -> list[dict[str, Any]]:
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
         self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
-        return await self._llm.collective_rpc("speech_install_sampler")
+        return await self._llm.collective_rpc("speech_install_sampler", args=(settings.sampler,))
 
     async def _generate(self, request_id: str, prompt: list[int], params: Any) -> None:
         wanted = params.logprobs is not None

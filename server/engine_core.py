@@ -78,7 +78,7 @@ class CoreEngine(Engine):
             args = EngineArgs(**engine_arguments(checkpoint, settings, rows))
             self._engine = LLMEngine.from_engine_args(args)
             self._core: Any = self._engine.engine_core
-            found = self._core.collective_rpc("speech_install_sampler")[0]
+            found = self._core.collective_rpc("speech_install_sampler", args=(settings.sampler,))[0]
         except Exception as error:
             self.close()
             raise start_error(checkpoint, error) from error
@@ -274,6 +274,7 @@ def engine_facts(
         form=settings.form,
         head=settings.head,
         slot_rule=found["slot_rule"],
+        sampler=found["sampler"],
         layers=found["layers"],
         dtype=str(config.model_config.dtype).removeprefix("torch."),
         device=settings.device,

@@ -3,7 +3,8 @@
 Registered with vLLM as `SpeechLlamaForCausalLM`. The last hidden state carries the slot that is due
 in one more column, a function of the last token alone, so that no runner has to know the slot rule:
 it holds after preemption, chunked prefill, in CUDA graphs and under asynchronous scheduling. On a
-CPU only the due slot's rows are multiplied; elsewhere all sampled rows are, and the others masked.
+CPU only the due slot's rows are multiplied; elsewhere all sampled rows are, and the others masked,
+unless the sampler reads none of them (`engine_sampler_gpu`).
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ class SpeechLlamaForCausalLM(LlamaForCausalLM):
         )
         self.due_rows_only = vllm_config.device_config.device_type == "cpu"
         self.due: list[int] = []  # Slot of each row of the last logits, when `due_rows_only`.
+        self.masks_off_slot = True  # Whether logits off their slot are -inf, or anything.
         self.body: Body | None = None  # In place of the model's own forward, where there is one.
         self._heads: list[Callable[[Tensor], Tensor]] = []  # Of each slot, made at the first step.
         self.off_slot: Tensor  # Of slot and row, bool (7, rows).
@@ -97,16 +99,21 @@ class SpeechLlamaForCausalLM(LlamaForCausalLM):
             hidden = self.body(input_ids, positions)
         else:
             hidden = self.model(input_ids, positions, intermediate_tensors, inputs_embeds)
-        slot = torch.div(input_ids, self.rows.codes, rounding_mode="floor")
-        due = torch.where(input_ids < self.rows.stop, (slot + 1) % TOKENS_PER_FRAME, 0)
+        due = self.slot_after(input_ids)
         return torch.cat([hidden, due.to(hidden.dtype)[:, None]], -1)
+
+    def slot_after(self, input_ids: Tensor) -> Tensor:
+        """The slot due after each of the engine's ids, of the ids' shape."""
+        slot = torch.div(input_ids, self.rows.codes, rounding_mode="floor")
+        return torch.where(input_ids < self.rows.stop, (slot + 1) % TOKENS_PER_FRAME, 0)
 
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
         """Logits of the sampled rows, float32, of hidden states (n, hidden + 1).
 
-        Of shape (n, rows), those off their slot at -inf; on a CPU of shape (n, codes + 1), the rows
-        of the slots that `due` then names, and end_of_speech. Never rounded to the model's dtype:
-        bfloat16 has steps of 0.125 where logits of trained speech are (16 to 32).
+        Of shape (n, rows), those off their slot at -inf if `masks_off_slot`; on a CPU of shape
+        (n, codes + 1), the rows of the slots that `due` then names, and end_of_speech. Never
+        rounded to the model's dtype: bfloat16 has steps of 0.125 where logits of trained speech are
+        (16 to 32).
         """
         hidden, column = hidden_states[:, :-1].contiguous(), hidden_states[:, -1]
         weight = cast("Tensor", self.lm_head.weight)
@@ -117,7 +124,11 @@ class SpeechLlamaForCausalLM(LlamaForCausalLM):
             logits = F.linear(hidden, rows)
         else:
             logits = torch.mm(hidden, rows.t(), out_dtype=torch.float32)
-        return logits.masked_fill_(self.off_slot[column.long()], float("-inf"))
+        return self.mask_off_slot(logits, column) if self.masks_off_slot else logits
+
+    def mask_off_slot(self, logits: Tensor, due: Tensor) -> Tensor:
+        """`logits` (n, rows), in place at -inf off the slots `due` (n,)."""
+        return logits.masked_fill_(self.off_slot[due.long()], float("-inf"))
 
     def _due_logits(self, hidden: Tensor, due: list[int], weight: Tensor) -> Tensor:
         codes, stop = self.rows.codes, self.rows.stop

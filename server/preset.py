@@ -42,6 +42,8 @@ class Preset:
         head: "audio" computes and samples only what can follow in speech, "full" every row.
         engine: "in_process" steps vLLM's core in the server's thread, "child" has it in another
             process, behind vLLM's AsyncLLM.
+        sampler: what draws on a GPU: "fused" is one kernel over the due slot's rows, for the audio
+            head; "vllm" vLLM's own over all; "auto" fused where it can be.
         kv_cache_mib: memory of keys and values; None is what the streams take on a CPU, and what is
             left on a GPU.
         temperature, top_p, repetition_penalty: None is what the checkpoint's layout says.
@@ -72,6 +74,7 @@ class Preset:
     cpu_dtype: Dtype | Literal["auto"] | None = None
     head: Literal["audio", "full"] = "audio"
     engine: Literal["in_process", "child"] = "in_process"
+    sampler: Literal["auto", "fused", "vllm"] = "auto"
     max_streams: int = 16
     max_queue: int = 16
     max_model_len: int = 4_096
@@ -108,6 +111,7 @@ class Preset:
             max_streams=self.max_streams,
             max_model_len=self.max_model_len,
             kv_cache_mib=self.kv_cache_mib,
+            sampler=self.sampler,
             vllm_args=self.vllm,
         )
 

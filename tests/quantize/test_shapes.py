@@ -78,7 +78,7 @@ def test_an_engine_reads_the_rows_that_its_head_computes() -> None:
     def read(head: str, device: str) -> int:
         rows = AUDIO_ROWS if head == "audio" else ALL_ROWS
         facts = EngineFacts(
-            *("0", "in_process", head, "enforced", "vllm", "bfloat16", device, 1, 128, rows)
+            *("0", "in_process", head, "enforced", "vllm", "vllm", "bfloat16", device, 1, 128, rows)
         )
         return bytes_read(ORPHEUS_3B, "bf16", 128, facts, ORPHEUS)
 

@@ -43,6 +43,7 @@ def reference(checkpoint: Checkpoint) -> LlamaForCausalLM:
 def test_facts_say_what_runs(engine: Engine) -> None:
     facts = engine.facts
     assert (facts.head, facts.slot_rule, facts.dtype) == ("audio", "enforced", "float32")
+    assert facts.sampler == "slot"
     assert (facts.max_streams, facts.max_model_len) == (3, 1_024)
     assert facts.vocabulary_rows == 7 * LIVE + 1
     assert facts.layers == "kernels"

@@ -1,7 +1,8 @@
-"""The engine on a GPU: the same contract through vLLM's other runner and its own sampler."""
+"""The engine on a GPU: the same contract through vLLM's other runner and the fused sampler."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -48,7 +49,7 @@ def engine(checkpoint: Checkpoint) -> Iterator[Engine]:
 
 
 def test_the_slot_rule_is_enforced(engine: Engine, checkpoint: Checkpoint) -> None:
-    assert engine.facts.slot_rule == "enforced"
+    assert (engine.facts.slot_rule, engine.facts.sampler) == ("enforced", "fused")
     assert engine.facts.vocabulary_rows == 7 * LIVE + 1
     sampling = Sampling(temperature=2.0, top_p=1.0, max_tokens=210)
     names = [f"r{n}" for n in range(8)]
@@ -65,6 +66,42 @@ def test_a_seed_gives_its_tokens_again(engine: Engine, checkpoint: Checkpoint) -
 
     assert tokens(5) == tokens(5)
     assert tokens(5) != tokens(6)
+
+
+def test_vllms_own_sampler_gives_the_same_tokens(engine: Engine, checkpoint: Checkpoint) -> None:
+    """What asks for logprobs is drawn by it: alone in its batch, of the same logits to the bit."""
+
+    def tokens(sampling: Sampling) -> list[int]:
+        return ids(run(engine, Generation("r", prompt(checkpoint, "so"), sampling))["r"])
+
+    greedy = Sampling(temperature=0, repetition_penalty=1.1, max_tokens=70)
+    found = tokens(greedy)
+    assert found == tokens(replace(greedy, logprobs=1))
+    assert found != tokens(replace(greedy, repetition_penalty=1.0))
+
+
+def test_a_seed_draws_in_a_batch_what_it_draws_alone(
+    engine: Engine, checkpoint: Checkpoint
+) -> None:
+    def together(*seeds: int, logprobs: int | None = None) -> dict[int, list[int]]:
+        generations = [
+            Generation(
+                str(seed), prompt(checkpoint, "so"),
+                Sampling(seed=seed, max_tokens=7, logprobs=logprobs if seed == seeds[0] else None),
+            )
+            for seed in seeds
+        ]  # fmt: skip
+        outputs = run(engine, *generations)
+        return {seed: ids(outputs[str(seed)]) for seed in seeds}
+
+    seeds = tuple(range(20, 28))
+    eight = together(*seeds)
+    assert len({tuple(found) for found in eight.values()}) == 8
+    # A product of other rows rounds otherwise, and moves a draw now and then; not most of them.
+    assert sum(together(seed)[seed] == eight[seed] for seed in seeds) >= 4
+    # The same products, to the bit: only the first is drawn by vLLM's sampler.
+    mixed = together(*seeds, logprobs=1)
+    assert [mixed[seed] for seed in seeds[1:]] == [eight[seed] for seed in seeds[1:]]
 
 
 def test_logprobs_are_those_of_transformers_over_the_same_rows(

@@ -159,6 +159,12 @@ def test_untied_heads_are_cut_too(tmp_path: Path) -> None:
         ),
         ({"vllm_args": {"quantization": "gptq"}}, ConfigurationError, "does not start"),
         ({"kv_cache_mib": 0}, ConfigurationError, "does not start"),
+        ({"sampler": "fused"}, ConfigurationError, "'fused' is a GPU's.*set sampler = 'auto'"),
+        (
+            {"sampler": "fused", "head": "full"},
+            ConfigurationError,
+            "set head = 'audio'",
+        ),
     ],
 )
 def test_settings_that_cannot_work_are_refused_and_the_next_engine_opens(
