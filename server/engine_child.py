@@ -129,6 +129,9 @@ class ChildEngine(Engine):
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        if llm is not None:
+            # Left to the garbage collector, which warns of it in whatever runs when it comes.
+            llm.engine_core.resources.ctx.destroy(linger=0)
         del llm
         gc.collect()  # vLLM's sockets and files are closed when its objects are gone.
 

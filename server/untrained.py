@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import zlib
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from server import frames
@@ -60,38 +60,69 @@ class MadeUpIds:
         return [zlib.crc32(piece) % self._count for piece in pieces]
 
 
+@dataclass(slots=True)
+class _Utterance:
+    """What a request has been given, and the tokens after which it ends."""
+
+    generation: Generation
+    drawn: int
+    token_ids: list[int] = field(default_factory=list[int])
+
+
 class UntrainedEngine(Engine):
-    """An engine whose utterances end at a drawn length, as by end_of_speech."""
+    """An engine whose utterances end at a drawn length, as by end_of_speech, and not before.
+
+    Random weights draw end_of_speech once in some 4,000 frames; the utterance then goes on from
+    what it has.
+    """
 
     def __init__(self, engine: Engine, layout: TokenLayout) -> None:
         self._engine, self._layout = engine, layout
         self.facts = engine.facts
-        self._drawn: set[str] = set()  # Requests that end where it was drawn.
+        self._running: dict[str, _Utterance] = {}
 
     def add(self, generation: Generation) -> None:
         sampling, layout = generation.sampling, self._layout
         audio_ids = range(layout.audio_base, layout.audio_end)
         made = sum(n in audio_ids for n in generation.prompt_ids)  # Of one that was paused.
         drawn = max(1, spoken_frames(sampling.seed) * frames.TOKENS_PER_FRAME - made)
-        if drawn <= sampling.max_tokens:
-            generation = replace(generation, sampling=replace(sampling, max_tokens=drawn))
-            self._drawn.add(generation.request_id)
-        self._engine.add(generation)
+        self._add(_Utterance(generation, drawn))
 
     def abort(self, request_ids: Iterable[str]) -> None:
         names = list(request_ids)
-        self._drawn.difference_update(names)
+        for name in names:
+            self._running.pop(name, None)
         self._engine.abort(names)
 
     def step(self) -> list[EngineOutput]:
         outputs = self._engine.step()
         for index, output in enumerate(outputs):
-            if output.finish_reason is None or output.request_id not in self._drawn:
+            if (utterance := self._running.get(output.request_id)) is None:
                 continue
-            self._drawn.discard(output.request_id)
-            if output.finish_reason == "length":
+            utterance.token_ids += output.token_ids
+            if output.finish_reason is None:
+                continue
+            del self._running[output.request_id]
+            made = len(utterance.token_ids)
+            if made >= utterance.drawn:
                 outputs[index] = replace(output, finish_reason="stop")
+            elif output.finish_reason == "stop" and made < utterance.generation.sampling.max_tokens:
+                outputs[index] = replace(output, finish_reason=None)
+                self._add(utterance)
         return outputs
+
+    def _add(self, utterance: _Utterance) -> None:
+        """Have the engine go on with an utterance, from nothing or from what there is of it."""
+        given, made = utterance.generation, utterance.token_ids
+        most = min(utterance.drawn, given.sampling.max_tokens) - len(made)
+        self._engine.add(
+            replace(
+                given,
+                prompt_ids=[*given.prompt_ids, *made],
+                sampling=replace(given.sampling, max_tokens=most),
+            )
+        )
+        self._running[given.request_id] = utterance
 
     @property
     def busy(self) -> bool:

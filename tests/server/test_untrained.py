@@ -12,6 +12,7 @@ from speech_servers import TIMEOUT_S, metric
 
 from resources.speech_server import SpeechServer
 from server import frames
+from server.engine import Engine, EngineFacts, EngineOutput, Generation, Sampling
 from server.files import read_json
 from server.frames import ORPHEUS
 from server.presets import load_presets
@@ -23,6 +24,7 @@ from server.untrained import (
     MEAN_S,
     SHORTEST_S,
     MadeUpIds,
+    UntrainedEngine,
     spoken_frames,
 )
 from speech_assets.load.sweep import SweepOptions
@@ -31,7 +33,7 @@ from speech_assets.quantize.shapes import SHAPES, write_shape
 from speech_assets.sentences import LONG_SENTENCES, SENTENCES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 TABLE = "server/untrained_presets.toml"
 QUIET, LOUD = 1, 300
@@ -91,6 +93,63 @@ def test_an_utterance_is_as_long_as_was_drawn_and_begins_with_silence(server: Sp
         assert np.abs(samples[:lead_in]).max() < QUIET
         assert np.abs(samples[lead_in : lead_in + frames.SAMPLES_PER_FRAME]).max() > LOUD
     assert metric(server, "speech_requests_total", outcome="stop") == len(seeds)
+
+
+class Ending(Engine):
+    """Gives each request a token a step, and ends it by itself after its third."""
+
+    facts = EngineFacts(
+        *("0", "in_process", "audio", "enforced", "slot", "vllm", "float32", "cpu", 1, 99, 9)
+    )
+
+    def __init__(self) -> None:
+        self.asked: list[Generation] = []
+        self._given: dict[str, int] = {}
+
+    def add(self, generation: Generation) -> None:
+        self.asked.append(generation)
+        self._given[generation.request_id] = 0
+
+    def abort(self, request_ids: Iterable[str]) -> None:
+        for name in request_ids:
+            del self._given[name]
+
+    def step(self) -> list[EngineOutput]:
+        outputs: list[EngineOutput] = []
+        for name, given in list(self._given.items()):
+            most = self.asked[-1].sampling.max_tokens
+            reason = "stop" if given == 2 else "length" if given + 1 == most else None
+            self._given[name] = given + 1
+            if reason is not None:
+                del self._given[name]
+            token = ORPHEUS.audio_base + given
+            outputs.append(EngineOutput(name, [token], reason))  # type: ignore[arg-type]
+        return outputs
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._given)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+@pytest.mark.parametrize(("most", "reason"), [(2_000, "stop"), (50, "length")])
+def test_an_end_that_comes_by_chance_is_passed_over(most: int, reason: str) -> None:
+    inner = Ending()
+    engine = UntrainedEngine(inner, ORPHEUS)
+    engine.add(Generation("r", [1, 2], Sampling(seed=3, max_tokens=most)))
+    outputs: list[EngineOutput] = []
+    while engine.busy:
+        outputs += engine.step()
+    drawn = spoken_frames(3) * frames.TOKENS_PER_FRAME
+    assert len(outputs) == min(most, drawn)
+    assert [output.finish_reason for output in outputs] == [None] * (len(outputs) - 1) + [reason]
+    # Each time it goes on from all that it has had.
+    assert [len(asked.prompt_ids) for asked in inner.asked] == [
+        2 + given for given in range(0, len(outputs), 3)
+    ]
+    assert inner.asked[1].prompt_ids[2:] == [ORPHEUS.audio_base + n for n in range(3)]
 
 
 def test_the_config_says_that_the_weights_are_random(server: SpeechServer) -> None:
