@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -221,3 +222,13 @@ def test_the_table_shows_every_step_with_its_reason() -> None:
     assert text.startswith(
         "small, from preset embedded-bf16 on A CPU, 2026-11-29; 20 s a level, 1 seed(s):"
     )
+
+
+def test_the_ladder_of_random_weights_can_be_climbed() -> None:
+    preset = load_preset("untrained-bf16", {"SPEECH_PRESETS": "server/untrained_presets.toml"})
+    ladder = load_ladder("gpu", Path("speech_assets/ladder_untrained.toml"))
+    assert ladder.preset == preset.name
+    for step in ladder.steps:
+        name = slug(step.name)
+        row = changed(preset, name, {**ladder.settings, step.switch: step.value})
+        assert tomllib.loads(row)["presets"][name][step.switch] == step.value
