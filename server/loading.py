@@ -7,11 +7,13 @@ import logging
 import os
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from server.checkpoint import open_checkpoint, open_shape
 from server.checks import require_checks, weights_sha256
 from server.engine import Sampling, find_device, open_engine
+from server.lead_ins import LeadIns, made_up, read_lead_ins
 from server.places import LONGEST_WAIT_S, Admission
 from server.presets import check_recipe, config_sha256, served_as
 from server.serving import Model
@@ -27,8 +29,6 @@ from server.weights import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from server.checks import Check
     from server.codec_calls import Decoder
     from server.engine import Engine
@@ -76,6 +76,7 @@ def load_model(
     layout = checkpoint.layout
     made_up = MadeUpIds(layout) if preset.untrained else None
     text = TextEncoder(checkpoint.folder, layout, made_up)
+    lead_ins = _lead_ins(preset, layout)
     codec_folder = local_folder(preset.codec_location(), CODEC_FILES)
 
     def open_parts() -> tuple[Engine, Decoder]:
@@ -100,6 +101,7 @@ def load_model(
             layout,
             replace(preset.planner_config(), unpaced_in_batches=device != "cpu"),
             metrics,
+            lead_ins=lead_ins,
             max_streams=preset.max_streams,
             max_queue=preset.max_queue,
             longest_wait_s=longest_wait_s,
@@ -122,6 +124,16 @@ def load_model(
         default_sampling(preset, layout),
         config,
     )
+
+
+def _lead_ins(preset: Preset, layout: TokenLayout) -> LeadIns:
+    """What the preset's utterances begin with."""
+    if not preset.seeded_frames:
+        return LeadIns()
+    if preset.untrained:
+        return made_up(preset.seeded_frames, layout.voices)
+    path = preset.base / Path(preset.lead_ins or "").expanduser()
+    return read_lead_ins(path, preset.seeded_frames, layout.voices)
 
 
 def _open_decoder(preset: Preset, folder: Path, device: Device) -> Decoder:

@@ -57,20 +57,24 @@ class Planner:
         paced: bool = True,
         speed: float = 1.0,
         held_s: float = 0.0,
+        tokens: int = 0,
     ) -> None:
         """Take up a stream. With `lead_in` its start is decoded only to find where speech begins,
         until `speak`.
 
         One that is not `paced` is played by nobody yet: its rows are as long as rows can be, and
         begin where they always would, so that its audio does not depend on the clock. `speed` and
-        `held_s` are as a request's: how its player uses up what it is sent.
+        `held_s` are as a request's: how its player uses up what it is sent. So many `tokens` are
+        there already.
 
         Raises:
             ValueError: a stream of this name is open.
         """
         if stream in self._streams:
             raise ValueError(f"stream {stream!r} is open; close it first or give another name")
-        self._streams[stream] = StreamState(stream, self._epoch(), lead_in, paced, speed, held_s)
+        self._streams[stream] = StreamState(
+            stream, self._epoch(), lead_in, paced, speed, held_s, tokens
+        )
 
     def add(self, tokens: Mapping[str, int], now: float, took_s: float | None = None) -> None:
         """One engine step, which `took_s`, gave so many aligned codes to each of these streams."""

@@ -57,6 +57,9 @@ class Preset:
             its own.
         cuda_graphs: whether the codec's calls are captured on a GPU.
         noise: whether the codec adds the noise that it was trained with.
+        lead_ins: file of beginnings of utterances, made by `speech_assets.work.lead_ins`;
+        seeded_frames: so many frames of one begin each utterance instead of being generated (0: all
+            are), which brings speech sooner.
         untrained: `model` and `codec` have no weights but config.json alone: random ones of that
             shape are served, for measuring speed (`server.untrained`).
         vllm: any other argument of vLLM's EngineArgs, over all of the above.
@@ -94,6 +97,8 @@ class Preset:
     codec_place: Literal["engine_thread", "thread", "process"] = "engine_thread"
     cuda_graphs: bool = True
     noise: bool = True
+    lead_ins: str | None = None
+    seeded_frames: int = 0
     untrained: bool = False
     vllm: dict[str, Any] = field(default_factory=dict[str, Any])
     checkpoint: Recipe | None = None

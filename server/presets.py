@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from server.checks import RECORD_FILE, Served
 from server.errors import ConfigurationError, WeightsError
 from server.files import PLAIN_NAME, is_plain_name, read_json
+from server.lead_ins import MOST_FRAMES
 from server.preset import STORE as STORE
 from server.preset import Preset as Preset
 from server.preset import config_sha256 as config_sha256
@@ -291,6 +292,7 @@ def _checked(preset: Preset, where: str) -> Preset:
         "max_streams": (1, 4_096),
         "max_queue": (0, 65_536),
         "max_model_len": (128, 131_072),
+        "seeded_frames": (0, MOST_FRAMES),
         "kv_cache_mib": (16, 1 << 20),
         "temperature": (0, 2),
         "top_p": (0.01, 1),
@@ -300,6 +302,11 @@ def _checked(preset: Preset, where: str) -> Preset:
         value = getattr(preset, name)
         if value is not None and not least <= value <= most:
             raise ConfigurationError(f"{where}.{name} is {value}; it must be {least} to {most}")
+    if preset.seeded_frames and not preset.lead_ins and not preset.untrained:
+        raise ConfigurationError(
+            f"{where}.seeded_frames is {preset.seeded_frames}, and lead_ins names no file; make "
+            "one with python -m speech_assets.work.lead_ins, or set seeded_frames = 0"
+        )
     recipe = preset.checkpoint
     if recipe is not None and not (1 <= recipe.group_size <= 65_536 and recipe.limit_nats > 0):
         raise ConfigurationError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -41,13 +41,17 @@ _FEW_RESERVE_S = 0.010
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A request with its prompt, how long its text is spoken, and when it was asked for."""
+    """A request with its prompt, how long its text is spoken, and when it was asked for.
+
+    `lead_in` are codes that the utterance begins with, of shape (7 * frames,); see `lead_ins`.
+    """
 
     request: SpeechRequest
     prompt_ids: list[int]
     spoken_characters: int
     utterance: AudioSink
     asked_s: float
+    lead_in: NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, np.uint16))
 
 
 Event = tuple["AudioSink", "bytes | UtteranceReport"]
@@ -95,6 +99,7 @@ class Rounds:
             self._layout,
             submission.asked_s,
             time.monotonic(),
+            submission.lead_in,
         )
         try:
             self._engine.add(self._generation(stream))
@@ -108,6 +113,7 @@ class Rounds:
             paced=not stream.request.whole,
             speed=stream.request.speed,
             held_s=stream.request.held_s,
+            tokens=len(stream.codes),
         )
 
     def cancel(self, name: str) -> None:
@@ -320,8 +326,7 @@ class Rounds:
     def _send(self, stream: Stream, samples: NDArray[np.int16], now: float) -> None:
         if not len(samples):
             return
-        stream.times.sent(samples, now, stream.request.speed)
-        stream.samples += len(samples)
+        stream.sent(samples, now)
         self._planner.sent(stream.name, len(samples), now)
         self.events.append((stream.utterance, samples.astype("<i2", copy=False).tobytes()))
 

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from server.engine_thread import EngineThread
+from server.lead_ins import LeadIns
 from server.passage import Part, Passage, PassagePiece
 from server.places import LONGEST_WAIT_S, Admission, Places
 from server.planner import Planner
@@ -42,6 +43,7 @@ class EngineService:
         planner: PlannerConfig,
         metrics: Metrics,
         *,
+        lead_ins: LeadIns | None = None,
         max_streams: int,
         max_queue: int,
         longest_wait_s: float = LONGEST_WAIT_S,
@@ -49,12 +51,14 @@ class EngineService:
     ) -> None:
         """Open the engine and the codec; blocks until both are warm.
 
-        With admission by `pace`, a place is withheld while one more stream would be too many.
+        Utterances begin with `lead_ins`. With admission by `pace`, a place is withheld while one
+        more stream would be too many.
 
         Raises:
             ServerError: they do not open.
         """
         self._text = text
+        self._lead_ins = lead_ins or LeadIns()
         self._passages: dict[str, Passage] = {}
         planned = Planner(planner)
         self._places = Places(
@@ -96,7 +100,9 @@ class EngineService:
         loop = asyncio.get_running_loop()
 
         def submit(part: Part, piece: ServedUtterance | PassagePiece) -> None:
-            submission = Submission(piece.request, part.prompt_ids, part.letters, piece, asked_s)
+            asked = piece.request
+            lead_in = self._lead_ins.pick(asked.voice, asked.sampling.seed)
+            submission = Submission(asked, part.prompt_ids, part.letters, piece, asked_s, lead_in)
             self._thread.submit(submission, loop)
 
         if parts.exhausted:

@@ -108,11 +108,18 @@ class StreamTimes:
     audible_s: float | None = None  # As a player without buffer plays it.
     _dry_s: float = 0.0
 
-    def sent(self, samples: NDArray[np.int16], now: float, speed: float = 1.0) -> None:
-        """Samples were handed over, to be played so much faster."""
+    def sent(
+        self,
+        samples: NDArray[np.int16],
+        now: float,
+        speed: float = 1.0,
+        *,
+        is_given: bool = False,
+    ) -> None:
+        """Samples were handed over, to be played so much faster; `is_given` are none of its own."""
         rate_hz = SAMPLE_RATE_HZ * speed
-        if self.first_s is None:
-            self.first_s = self._dry_s = now
+        if self.first_s is None and not is_given:
+            self.first_s = now
         starts_s = max(self._dry_s, now)
         if self.audible_s is None:
             loud = np.flatnonzero(block_rms(samples) >= _AUDIBLE)
@@ -133,9 +140,14 @@ class Stream:
         layout: TokenLayout,
         asked_s: float,
         now: float,
+        lead_in: NDArray[np.uint16] | None = None,
     ) -> None:
+        """`lead_in` are codes that it begins with, of shape (7 * frames,)."""
         self.request, self.prompt_ids, self.utterance = request, prompt_ids, utterance
         self.codes = CodeBuffer(layout)
+        if lead_in is not None and len(lead_in):
+            self.codes.extend(layout.token_ids(lead_in).tolist())
+        self._given_samples = self.codes.whole_samples  # Of frames that it did not make.
         self.lead_in = LeadIn(request.lead_in)
         self.tail = Tail(
             TailConfig() if request.tail_s is None else TailConfig(keep_s=request.tail_s)
@@ -169,6 +181,12 @@ class Stream:
         if self._parked_at_s is not None:
             self._paused_s += now - self._parked_at_s
             self._parked_at_s = None
+
+    def sent(self, samples: NDArray[np.int16], now: float) -> None:
+        """Samples were handed over. Silence that was made for no request is no first audio."""
+        is_given = self.lead_in.waiting and self.samples + len(samples) <= self._given_samples
+        self.times.sent(samples, now, self.request.speed, is_given=is_given)
+        self.samples += len(samples)
 
     @property
     def accounted_samples(self) -> int:

@@ -1,0 +1,170 @@
+"""Utterances that begin with frames of another: heard as if they had made them, and counted so."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from conftest import CODEC
+
+from server import frames
+from server.codec import load_codec
+from server.codec_decoder import CodecDecoder
+from server.engine import EngineOutput, Generation, Sampling
+from server.errors import ConfigurationError, WeightsError
+from server.frames import TokenLayout
+from server.lead_ins import LeadIns, made_up, read_lead_ins
+from server.metrics import Metrics
+from server.plan import PlannerConfig
+from server.planner import Planner
+from server.presets import load_preset, load_presets
+from server.rounds import Rounds, Submission
+from server.speech import SpeechRequest, UtteranceReport
+from server.stream import Stream
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+LAYOUT = TokenLayout()
+GIVEN = 2  # frames
+ROW = [[[1, 2, 3, 4, 5, 6, 7], [8, 9, 10, 11, 12, 13, 14]]]
+
+
+class Facts:
+    slot_rule = "enforced"
+
+
+@dataclass
+class WrittenEngine:
+    """Gives the ids of one utterance, a frame a step, and then its end."""
+
+    ids: list[int]
+    asked: list[Generation] = field(default_factory=list[Generation])
+    busy: bool = False
+    facts: Facts = field(default_factory=Facts)
+
+    def add(self, generation: Generation) -> None:
+        self.asked.append(generation)
+        self.busy = True
+
+    def step(self) -> list[EngineOutput]:
+        given, self.ids = self.ids[:7], self.ids[7:]
+        self.busy = bool(self.ids)
+        return [EngineOutput("it", given, None if self.ids else "stop")]
+
+
+class Heard:
+    """What an utterance's reader is given."""
+
+    lead_s = 0.0
+
+
+@pytest.fixture(scope="module")
+def decoder() -> CodecDecoder:
+    return CodecDecoder(load_codec(CODEC))
+
+
+def spoken(
+    decoder: CodecDecoder, given: NDArray[np.uint16], made: NDArray[np.integer]
+) -> tuple[bytes, UtteranceReport, Generation]:
+    engine = WrittenEngine(LAYOUT.token_ids(made.reshape(-1)).tolist())
+    planner = Planner(PlannerConfig(unpaced_in_batches=False))
+    rounds: Any = Rounds(engine, decoder, planner, LAYOUT, Metrics())  # type: ignore[arg-type]
+    request = SpeechRequest("it", "text", "heart", Sampling(seed=1), "keep", whole=True)
+    rounds.begin(Submission(request, [1, 2], 40, Heard(), 0.0, given))  # type: ignore[arg-type]
+    while not rounds.idle:
+        rounds.turn()
+    *chunks, report = [event for _, event in rounds.events]
+    return b"".join(chunks), report, engine.asked[0]
+
+
+def test_what_begins_with_given_frames_sounds_as_if_they_were_made(decoder: CodecDecoder) -> None:
+    codes = np.random.default_rng(5).integers(0, 1_500, (24, 7)).astype(np.uint16)
+    nothing = np.zeros(0, np.uint16)
+    audio, report, asked = spoken(decoder, codes[:GIVEN].reshape(-1), codes[GIVEN:])
+    expected, whole, all_asked = spoken(decoder, nothing, codes)
+    assert audio == expected
+    assert report.frames == whole.frames == len(codes)
+    assert report.output_tokens == whole.output_tokens - GIVEN * 7
+    # The model goes on from them, and makes so many fewer.
+    assert asked.prompt_ids == [1, 2, *LAYOUT.token_ids(codes[:GIVEN].reshape(-1)).tolist()]
+    assert asked.sampling.max_tokens == all_asked.sampling.max_tokens - GIVEN * 7
+
+
+def test_silence_that_was_given_is_no_first_audio() -> None:
+    request = SpeechRequest("it", "text", "heart", Sampling(seed=1))
+    given = np.zeros(GIVEN * 7, np.uint16)
+    stream = Stream(request, [1], 40, Heard(), LAYOUT, 0.0, 0.0, given)  # type: ignore[arg-type]
+    stream.sent(np.zeros(frames.SAMPLES_PER_FRAME, np.int16), 1.0)
+    assert stream.times.first_s is None
+    stream.sent(np.zeros(frames.SAMPLES_PER_FRAME, np.int16), 1.1)
+    assert stream.times.first_s is None
+    stream.sent(np.zeros(1, np.int16), 1.2)
+    assert stream.times.first_s == 1.2
+    assert stream.samples == GIVEN * frames.SAMPLES_PER_FRAME + 1
+
+
+def test_a_seed_chooses_the_lead_in() -> None:
+    lead_ins = made_up(3, ["tara"])
+    picked = [lead_ins.pick("tara", seed).tolist() for seed in range(40)]
+    assert picked[3] == lead_ins.pick("tara", 3).tolist()
+    assert {len(codes) for codes in picked} == {21}
+    assert len({tuple(codes) for codes in picked}) > 4
+    assert LeadIns().pick("tara", 1).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (None, "no such file"),
+        ("[]", "not readable as JSON"),
+        ({"schema_version": 9, "voices": {"heart": ROW}}, "not lead-ins of this version"),
+        ({"schema_version": 1, "voices": {"tara": ROW}}, "no lead-in of voice 'heart'"),
+        ({"schema_version": 1, "voices": {"heart": [[[1, 2]]]}}, "have shape (1, 1, 2)"),
+        ({"schema_version": 1, "voices": {"heart": []}}, "have shape"),
+        ({"schema_version": 1, "voices": {"heart": [[1, "a"]]}}, "are no codes"),
+        ({"schema_version": 1, "voices": {"heart": [ROW[0][:1]]}}, "fewer than the preset's"),
+        ({"schema_version": 1, "voices": {"heart": [[[4096] * 7] * 2]}}, "outside 0..4,095"),
+    ],
+)
+def test_a_file_that_holds_no_lead_ins_is_refused(tmp_path: Path, value: Any, words: str) -> None:
+    path = tmp_path / "lead_ins.json"
+    if value is not None:
+        path.write_text(value if isinstance(value, str) else json.dumps(value))
+    with pytest.raises(WeightsError) as refused:
+        read_lead_ins(path, GIVEN, ["heart"])
+    assert words in str(refused.value)
+    assert str(path) in str(refused.value)
+
+
+def test_the_embedded_voices_own_are_silent_and_of_its_codes(decoder: CodecDecoder) -> None:
+    from speech_assets.work.lead_ins import is_silent
+
+    preset = load_preset("embedded-bf16-seeded", {"SPEECH_PRESETS": "server/seeded_presets.toml"})
+    assert preset.lead_ins is not None
+    path = preset.base / preset.lead_ins
+    lead_ins = read_lead_ins(path, preset.seeded_frames, ["heart"])
+    for seed in range(16):
+        codes = lead_ins.pick("heart", seed).reshape(-1, 7)
+        assert len(codes) == preset.seeded_frames
+        # Decoded without what followed it, its end is another; its first half is not.
+        audio = decoder.decode_utterance(codes, seed)
+        assert is_silent(audio[: len(audio) // 2])
+    assert not is_silent(np.sin(np.arange(2_400) / 10) * 0.1)
+
+
+def test_frames_to_begin_with_need_a_file_of_them(tmp_path: Path) -> None:
+    table = tmp_path / "presets.toml"
+    row = '[presets.mine]\nmodel = "."\ncodec = "."\n'
+    for settings, words in (
+        ("seeded_frames = 1\n", "lead_ins names no file"),
+        ("seeded_frames = 5\n", "seeded_frames is 5; it must be 0 to 4"),
+    ):
+        table.write_text(row + settings)
+        with pytest.raises(ConfigurationError) as refused:
+            load_presets({"SPEECH_PRESETS": str(table)})
+        assert words in str(refused.value)
