@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Letter = Literal["a", "b"]
 LETTERS: tuple[Letter, Letter] = ("a", "b")
 _NEXT_SETTING = re.compile(r",(?=\s*[A-Za-z_][\w.]*\s*=)")
-_PLACES = ("model", "codec")
+_PLACES = ("model", "codec", "lead_ins")
 _LONGEST_NAME = 150  # It becomes a folder's name, of which file systems allow 255 bytes.
 
 
@@ -127,7 +127,9 @@ def comparison_name(a: Arm, b: Arm) -> str:
 
 def shown_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """A server's settings as results show them: without the machine's folders."""
-    return {k: _shown(k, v) if k in _PLACES else v for k, v in settings.items()}
+    return {
+        k: place_of(v) if k in _PLACES and isinstance(v, str) else v for k, v in settings.items()
+    }
 
 
 def _check(arm: Arm) -> None:
@@ -148,9 +150,9 @@ def _check(arm: Arm) -> None:
 
 def _value(name: str, text: str) -> Any:
     if name in _PLACES:
-        folder = Path(text).expanduser()
+        path = Path(text).expanduser()
         # From where the command runs, not from the file that has the preset.
-        return str(folder.resolve()) if folder.is_dir() else text
+        return str(path.resolve()) if path.exists() else text
     try:
         return json.loads(text)
     except ValueError:

@@ -129,10 +129,10 @@ def changed(preset: Preset, name: str, settings: Mapping[str, Any]) -> str:
     if unknown := sorted(set(row) - set(preset.config())):
         raise ConfigError(f"{unknown[0]!r} is no setting of a preset; there are {switches()}")
     del row["name"]
-    for place in ("model", "codec"):
-        folder = preset.base / Path(str(row[place])).expanduser()
-        if folder.is_dir():
-            row[place] = str(folder.resolve())
+    for place in ("model", "codec", "lead_ins"):
+        path = preset.base / Path(str(row[place])).expanduser()
+        if path.exists():
+            row[place] = str(path.resolve())
     if preset.stored_as is not None:
         row["model"] = f"{STORE}:{preset.stored_as}"
     lines = [f"{key} = {_toml(value)}" for key, value in row.items() if value is not None]

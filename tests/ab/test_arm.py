@@ -9,7 +9,7 @@ import pytest
 
 from resources.store import Store
 from server.errors import ConfigurationError
-from speech_assets.ab.arm import Arm, codec_change, comparison_name, parse_arm
+from speech_assets.ab.arm import Arm, codec_change, comparison_name, parse_arm, shown_settings
 from speech_assets.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -88,3 +88,8 @@ def test_a_codec_is_a_form_of_the_store_or_a_folder(tmp_path: Path) -> None:
     (tmp_path / "codecs" / "bf16").mkdir(parents=True)
     assert codec_change("bf16", store) == [("codec", str(tmp_path / "codecs" / "bf16"))]
     assert codec_change(str(tmp_path), store) == [("codec", str(tmp_path))]
+
+
+def test_settings_are_shown_without_folders_and_as_they_are() -> None:
+    shown = shown_settings({"model": "/x/y/voice", "lead_ins": None, "vllm": {}, "noise": True})
+    assert shown == {"model": "voice", "lead_ins": None, "vllm": {}, "noise": True}

@@ -232,3 +232,13 @@ def test_the_ladder_of_random_weights_can_be_climbed() -> None:
         name = slug(step.name)
         row = changed(preset, name, {**ladder.settings, step.switch: step.value})
         assert tomllib.loads(row)["presets"][name][step.switch] == step.value
+
+
+def test_a_changed_preset_finds_its_files_from_elsewhere() -> None:
+    preset = load_preset("embedded-bf16-seeded", {"SPEECH_PRESETS": "server/seeded_presets.toml"})
+    row = tomllib.loads(changed(preset, "other", {"largest_hop": 2}))["presets"]["other"]
+    for place in ("model", "codec", "lead_ins"):
+        assert Path(row[place]).is_absolute()
+        assert Path(row[place]).exists()
+    plain = changed(load_preset("embedded-bf16"), "other", {"largest_hop": 2})
+    assert "lead_ins" not in tomllib.loads(plain)["presets"]["other"]
