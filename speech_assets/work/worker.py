@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
-import ctypes
 import math
 import multiprocessing
 import os
@@ -27,6 +26,7 @@ from tqdm import tqdm
 
 from resources.errors import ResourceError
 from server.errors import ServerError
+from server.lifeline import end_with_parent
 from speech_assets.errors import SpeechAssetsError
 from speech_assets.results.provenance import place_of
 
@@ -37,7 +37,6 @@ EXIT_RETRYABLE = 1
 EXIT_FINAL = 2
 EXIT_INTERRUPTED = 130
 PROGRESS_EVERY_S = 5.0
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass
@@ -196,7 +195,7 @@ def die_with_parent() -> None:
     if sys.platform == "linux":
         # Known from the start: asked for only now, the parent may already be another one.
         parent = multiprocessing.parent_process()
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        end_with_parent()
         if parent is not None and os.getppid() != parent.pid:
             os._exit(EXIT_INTERRUPTED)
     # Ctrl-C goes to the whole group; only the parent decides what it means.
