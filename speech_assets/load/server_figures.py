@@ -14,7 +14,8 @@ def server_figures(metrics: Mapping[str, float], window_s: float) -> dict[str, d
     """Figures {value, unit, n} from what counters grew by over the window, and gauges at its end.
 
     `device_busy_share` is the share of the window in which the engine's thread stepped or decoded:
-    on a CPU that is the device's work, on a GPU it is that or waiting for it. What the server does
+    on a CPU that is the device's work, on a GPU it is that or waiting for it. A round is a step with
+    what the thread does beside it; `decode_ms_mean` is of a call, to its hand-over on a GPU. What the server does
     not export is not there.
     """
     figures: dict[str, dict[str, Any]] = {}
@@ -27,6 +28,11 @@ def server_figures(metrics: Mapping[str, float], window_s: float) -> dict[str, d
 
     mean("engine_step_ms_mean", "speech_engine_step_seconds", "ms", 1e3)
     mean("decode_batch_rows_mean", "speech_decode_batch_size", "rows")
+    mean("decode_ms_mean", "speech_decode_seconds", "ms", 1e3)
+    steps = metrics.get("speech_engine_step_seconds_count", 0.0)
+    if steps > 0 and "speech_busy_seconds_total" in metrics:
+        round_ms = metrics["speech_busy_seconds_total"] / steps * 1e3
+        figures["round_ms_mean"] = {"value": round_ms, "unit": "ms", "n": int(steps)}
     busy_s = metrics.get("speech_busy_seconds_total")
     if busy_s is not None and window_s > 0:
         figures["device_busy_share"] = {

@@ -14,6 +14,8 @@ def test_means_shares_and_memory_come_from_what_counters_grew_by() -> None:
             "speech_engine_step_seconds_count": 40.0,
             "speech_decode_batch_size_sum": 30.0,
             "speech_decode_batch_size_count": 20.0,
+            "speech_decode_seconds_sum": 0.05,
+            "speech_decode_seconds_count": 20.0,
             "speech_busy_seconds_total": 15.0,
             "process_resident_memory_bytes": 3.0 * 1024**3,
         },
@@ -22,6 +24,8 @@ def test_means_shares_and_memory_come_from_what_counters_grew_by() -> None:
     assert figures == {
         "engine_step_ms_mean": {"value": pytest.approx(15.0), "unit": "ms", "n": 40},
         "decode_batch_rows_mean": {"value": 1.5, "unit": "rows", "n": 20},
+        "decode_ms_mean": {"value": pytest.approx(2.5), "unit": "ms", "n": 20},
+        "round_ms_mean": {"value": 375.0, "unit": "ms", "n": 40},
         "device_busy_share": {"value": 0.25, "unit": "share", "n": 1},
         "resident_memory_mib": {"value": 3072.0, "unit": "MiB", "n": 1},
     }
