@@ -14,9 +14,9 @@ def server_figures(metrics: Mapping[str, float], window_s: float) -> dict[str, d
     """Figures {value, unit, n} from what counters grew by over the window, and gauges at its end.
 
     `device_busy_share` is the share of the window in which the engine's thread stepped or decoded:
-    on a CPU that is the device's work, on a GPU it is that or waiting for it. A round is a step with
-    what the thread does beside it; `decode_ms_mean` is of a call, to its hand-over on a GPU. What the server does
-    not export is not there.
+    on a CPU that is the device's work, on a GPU it is that or waiting for it. A round is a step
+    with what the thread does beside it; `decode_ms_mean` is of a call, on a GPU to its hand-over.
+    What the server does not export is not there.
     """
     figures: dict[str, dict[str, Any]] = {}
 
