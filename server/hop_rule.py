@@ -18,7 +18,7 @@ _LATENT_S = frames.SAMPLES_PER_LATENT / frames.SAMPLE_RATE_HZ
 _WINDOW_RIGHT = 8  # codec_decoder.WINDOW_RIGHT_FRAMES in latents: a window has no other context
 _FIRST_PIECE = 2  # latents of the first lead-in row: 43 ms, so that something is sent early
 _UNPACED_WAIT_S = 1.0  # Players come first, but not for ever.
-_LOOK_AGAIN_S = 0.25  # A plan to wait is checked as often: the pace may have changed.
+_PLAN_AGAIN_S = 0.25  # A plan to wait is checked as often: the pace may have changed.
 _NEVER = 1 << 62
 # Tokens of a frame after which so many of its latents are known.
 _TOKENS_OF_LATENTS = [
@@ -115,7 +115,7 @@ class HopRule:
             if not missing and left >= latents:
                 return latents
             if wait_s <= spare_s:
-                spare_s = min(spare_s - wait_s, _LOOK_AGAIN_S)
+                spare_s = min(spare_s - wait_s, _PLAN_AGAIN_S)
                 return _wait_for(stream, latents + right, now + spare_s)
         return _wait_for(stream, _LATENTS + self._first, math.inf)
 

@@ -1,7 +1,7 @@
 """Lead-ins that were generated once, to begin utterances with: frames that need not be made again.
 
-Orpheus begins each utterance with seven frames of near-silence, which cost as many tokens as half a
-second of speech. A prompt that ends with the first of them, taken from a generation of the same
+Orpheus begins each utterance with seven frames of near-silence, which cost as many tokens as 0.6 s
+of speech. A prompt that ends with the first of them, taken from a generation of the same
 voice, leaves fewer to generate. They are part of the utterance as if it had made them: decoded,
 searched for the onset, counted by penalties.
 """
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-MOST_FRAMES = 4
+MOST_FRAMES = 4  # Of Orpheus' seven: the rest is the model's own way into the text.
 SCHEMA_VERSION = 1
-_REMEDY = "make it again: python -m speech_assets.work.lead_ins"
+_REMEDY = "make it again: python -m speech_assets.work.lead_ins --preset NAME --out FILE"
 
 
 @dataclass(frozen=True, slots=True)

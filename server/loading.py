@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from server.checkpoint import open_checkpoint, open_shape
 from server.checks import require_checks, weights_sha256
 from server.engine import Sampling, find_device, open_engine
+from server.files import sha256_of
 from server.lead_ins import LeadIns, made_up, read_lead_ins
 from server.places import LONGEST_WAIT_S, Admission
 from server.presets import check_recipe, config_sha256, served_as
@@ -74,8 +75,8 @@ def load_model(
         checks = _passed_checks(preset, given, device, store)
     checkpoint = open_shape(given) if preset.untrained else open_checkpoint(given)
     layout = checkpoint.layout
-    made_up = MadeUpIds(layout) if preset.untrained else None
-    text = TextEncoder(checkpoint.folder, layout, made_up)
+    front_end = MadeUpIds(layout) if preset.untrained else None
+    text = TextEncoder(checkpoint.folder, layout, front_end)
     lead_ins = _lead_ins(preset, layout)
     codec_folder = local_folder(preset.codec_location(), CODEC_FILES)
 
@@ -115,6 +116,8 @@ def load_model(
         "model": fingerprint(given, noted=True),
         "codec": fingerprint(codec_folder),
     }
+    if preset.seeded_frames and preset.lead_ins:
+        config["weights"]["lead_ins"] = sha256_of(preset.base / preset.lead_ins)
     config["checks"] = {name: asdict(check) for name, check in checks.items()}
     config["engine"] = {name: getattr(facts, name) for name in facts.__dataclass_fields__}
     return Model(

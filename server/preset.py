@@ -57,7 +57,7 @@ class Preset:
             its own.
         cuda_graphs: whether the codec's calls are captured on a GPU.
         noise: whether the codec adds the noise that it was trained with.
-        lead_ins: file of beginnings of utterances, made by `speech_assets.work.lead_ins`;
+        lead_ins: file of beginnings of utterances, made by `speech_assets.work.lead_ins`.
         seeded_frames: so many frames of one begin each utterance instead of being generated (0: all
             are), which brings speech sooner.
         untrained: `model` and `codec` have no weights but config.json alone: random ones of that

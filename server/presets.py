@@ -305,7 +305,7 @@ def _checked(preset: Preset, where: str) -> Preset:
     if preset.seeded_frames and not preset.lead_ins and not preset.untrained:
         raise ConfigurationError(
             f"{where}.seeded_frames is {preset.seeded_frames}, and lead_ins names no file; make "
-            "one with python -m speech_assets.work.lead_ins, or set seeded_frames = 0"
+            "one (python -m speech_assets.work.lead_ins --help), or set seeded_frames = 0"
         )
     recipe = preset.checkpoint
     if recipe is not None and not (1 <= recipe.group_size <= 65_536 and recipe.limit_nats > 0):

@@ -158,7 +158,8 @@ class Rounds:
         """
         whole = stream.codes.whole_frames.reshape(-1)
         sampling = stream.request.sampling
-        limit = min(sampling.max_tokens, stream.guard.max_tokens)
+        # What it was given is not of what its client asks for.
+        limit = min(sampling.max_tokens + stream.given_tokens, stream.guard.max_tokens)
         return Generation(
             stream.name,
             [*stream.prompt_ids, *self._layout.token_ids(whole).tolist()],
@@ -192,6 +193,9 @@ class Rounds:
         """Nothing more is generated for the stream."""
         stream.reason = reason
         stream.look_at_s = 0.0
+        if stream.given_tokens and stream.output_tokens < TOKENS_PER_FRAME and reason != "error":
+            self._finish(stream, reason)  # What it was given alone is no speech.
+            return
         self._planner.end(stream.name)
         if stream.lead_in.searching and len(stream.codes) < TOKENS_PER_FRAME:
             self._speak(stream, stream.lead_in.give_up())
@@ -304,7 +308,8 @@ class Rounds:
             self._finish(stream, stream.reason)
             return
         self._park_or_resume(stream, now)
-        if stream.reason is None and not (stream.lead_in.waiting or stream.parked):
+        is_stalled = stream.parked or stream.utterance.lead_s > PARK_S
+        if stream.reason is None and not (stream.lead_in.waiting or is_stalled):
             # Until what was sent runs low; audio that comes, and the end, have it looked at, too.
             lasts_s = slack_s - 2 * reserve_s if stream.tail.holds else _LOOK_AGAIN_S
             stream.look_at_s = now + min(lasts_s, _LOOK_AGAIN_S)

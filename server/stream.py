@@ -147,7 +147,8 @@ class Stream:
         self.codes = CodeBuffer(layout)
         if lead_in is not None and len(lead_in):
             self.codes.extend(layout.token_ids(lead_in).tolist())
-        self._given_samples = self.codes.whole_samples  # Of frames that it did not make.
+        self.given_tokens = len(self.codes)  # Of frames that it did not make.
+        self._given_samples = self.codes.whole_samples
         self.lead_in = LeadIn(request.lead_in)
         self.tail = Tail(
             TailConfig() if request.tail_s is None else TailConfig(keep_s=request.tail_s)
@@ -184,7 +185,8 @@ class Stream:
 
     def sent(self, samples: NDArray[np.int16], now: float) -> None:
         """Samples were handed over. Silence that was made for no request is no first audio."""
-        is_given = self.lead_in.waiting and self.samples + len(samples) <= self._given_samples
+        silent = self.lead_in.waiting or self.request.lead_in == "keep"
+        is_given = silent and self.samples + len(samples) <= self._given_samples
         self.times.sent(samples, now, self.request.speed, is_given=is_given)
         self.samples += len(samples)
 

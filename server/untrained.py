@@ -62,24 +62,26 @@ class MadeUpIds:
 
 @dataclass(slots=True)
 class _Utterance:
-    """What a request has been given, and the tokens after which it ends."""
+    """What a request asked for and has been given, and the tokens after which it ends."""
 
     generation: Generation
     drawn: int
     token_ids: list[int] = field(default_factory=list[int])
+    times: int = 0  # It has been asked of the engine.
 
 
 class UntrainedEngine(Engine):
     """An engine whose utterances end at a drawn length, as by end_of_speech, and not before.
 
     Random weights draw end_of_speech once in some 4,000 frames; the utterance then goes on from
-    what it has.
+    what it has, under another id: a step that is on its way may still give something to the first.
     """
 
     def __init__(self, engine: Engine, layout: TokenLayout) -> None:
         self._engine, self._layout = engine, layout
         self.facts = engine.facts
-        self._running: dict[str, _Utterance] = {}
+        self._running: dict[str, _Utterance] = {}  # By the engine's id.
+        self._ids: dict[str, str] = {}  # The engine's id of each request.
 
     def add(self, generation: Generation) -> None:
         sampling, layout = generation.sampling, self._layout
@@ -89,40 +91,44 @@ class UntrainedEngine(Engine):
         self._add(_Utterance(generation, drawn))
 
     def abort(self, request_ids: Iterable[str]) -> None:
-        names = list(request_ids)
-        for name in names:
-            self._running.pop(name, None)
-        self._engine.abort(names)
+        ids = [self._ids.pop(name) for name in request_ids if name in self._ids]
+        for engine_id in ids:
+            del self._running[engine_id]
+        self._engine.abort(ids)
 
     def step(self) -> list[EngineOutput]:
-        outputs = self._engine.step()
-        for index, output in enumerate(outputs):
+        given: list[EngineOutput] = []
+        for output in self._engine.step():
             if (utterance := self._running.get(output.request_id)) is None:
                 continue
+            name, reason = utterance.generation.request_id, output.finish_reason
             utterance.token_ids += output.token_ids
-            if output.finish_reason is None:
-                continue
-            del self._running[output.request_id]
-            made = len(utterance.token_ids)
-            if made >= utterance.drawn:
-                outputs[index] = replace(output, finish_reason="stop")
-            elif output.finish_reason == "stop" and made < utterance.generation.sampling.max_tokens:
-                outputs[index] = replace(output, finish_reason=None)
-                self._add(utterance)
-        return outputs
+            made, most = len(utterance.token_ids), utterance.generation.sampling.max_tokens
+            if reason is not None:
+                del self._running[output.request_id], self._ids[name]
+                if made >= utterance.drawn:
+                    reason = "stop"
+                elif reason == "stop" and made < most:
+                    reason = None
+                    self._add(utterance)
+            given.append(replace(output, request_id=name, finish_reason=reason))
+        return given
 
     def _add(self, utterance: _Utterance) -> None:
         """Have the engine go on with an utterance, from nothing or from what there is of it."""
-        given, made = utterance.generation, utterance.token_ids
-        most = min(utterance.drawn, given.sampling.max_tokens) - len(made)
+        asked, made = utterance.generation, utterance.token_ids
+        utterance.times += 1
+        engine_id = f"{asked.request_id}#{utterance.times}"
+        most = min(utterance.drawn, asked.sampling.max_tokens) - len(made)
         self._engine.add(
             replace(
-                given,
-                prompt_ids=[*given.prompt_ids, *made],
-                sampling=replace(given.sampling, max_tokens=most),
+                asked,
+                request_id=engine_id,
+                prompt_ids=[*asked.prompt_ids, *made],
+                sampling=replace(asked.sampling, max_tokens=most),
             )
         )
-        self._running[given.request_id] = utterance
+        self._running[engine_id], self._ids[asked.request_id] = utterance, engine_id
 
     @property
     def busy(self) -> bool:

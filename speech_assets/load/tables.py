@@ -46,7 +46,7 @@ def load_tests_table(results: Sequence[Mapping[str, Any]]) -> str:
 def cost_table(results: Sequence[Mapping[str, Any]]) -> str:
     """What a step costs at each level of load tests that generate, and what goes on beside it."""
     heads = (
-        "preset", "device", "streams", "step, ms", "beside it in the engine's thread, ms",
+        "preset", "device", "streams", "step, ms", "beside it in a round, ms",
         "decode call, ms", "rows a call", "TTFA p50, ms", "RTF p50", "in time", "host memory, MiB",
         "date",
     )  # fmt: skip

@@ -35,7 +35,7 @@ from speech_assets.load.ladder import (
 from speech_assets.load.ladder_file import TABLE, load_ladder
 from speech_assets.load.levels import parse_levels, parse_seeds, row_from
 from speech_assets.load.sweep import SweepOptions, client_faults
-from speech_assets.results.provenance import device_of
+from speech_assets.results.provenance import device_of, place_of
 from speech_assets.results.result import Figure, Result
 from speech_assets.work import worker
 from speech_assets.work.ladder_trials import KIND, Trial, Trials
@@ -45,6 +45,7 @@ from speech_assets.work.sweep_arguments import (
     argument_words,
     client_limit_message,
     sweep_words,
+    with_presets,
 )
 
 if TYPE_CHECKING:
@@ -238,8 +239,8 @@ def _result(
 def _command(ladder: Ladder, options: SweepOptions, arguments: argparse.Namespace) -> str:
     words = ["python", "-m", "speech_assets.work.ladder", "--ladder", ladder.name]
     if arguments.table != TABLE:
-        words += ["--table", str(arguments.table)]
-    return shlex.join([*words, *sweep_words(options, arguments)])
+        words += ["--table", place_of(str(arguments.table))]
+    return with_presets(shlex.join([*words, *sweep_words(options, arguments)]))
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ def main() -> None:
     add = parser.add_argument
     add("--preset", default="embedded-bf16", help="whose model speaks, by its settings")
     add("--store", default=DEFAULT_STORE, help="where the project keeps checkpoints")
-    add("--frames", type=int, choices=range(1, MOST_FRAMES + 1), default=MOST_FRAMES)
+    add("--frames", type=int, choices=range(1, MOST_FRAMES + 1), default=1, help="of each")
     add("--count", type=worker.at_least(1), default=COUNT, help="lead-ins of each voice")
     add("--out", type=Path, required=True, help="the file, for the preset's `lead_ins`")
     worker.run(_work, parser)

@@ -39,6 +39,7 @@ from speech_assets.work.sweep_arguments import (
     argument_words,
     client_limit_message,
     sweep_words,
+    with_presets,
 )
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def _command(preset: str, options: SweepOptions, arguments: argparse.Namespace) 
     if arguments.api_processes:
         words += ["--api-processes", str(arguments.api_processes)]
     words += ["--all-levels"] * (not options.until_failure)
-    return shlex.join(words)
+    return with_presets(shlex.join(words))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ import httpx
 import server as server_package
 from resources.speech_server import SpeechServer
 from resources.store import Store
+from server.files import sha256_of
 from server.frames import SAMPLE_RATE_HZ
 from server.presets import config_sha256, load_preset
 from server.wav import BYTES_PER_SAMPLE, HEADER_BYTES
@@ -144,12 +145,16 @@ def made_with(preset: Preset, store: str) -> MadeWith:
     """What decides the bytes of what a server of the preset says on this machine now."""
     is_cpu = preset.device == "cpu" or (preset.device == "auto" and not nvidia_gpus())
     installed = installed_software(*ENGINE_SOFTWARE)
+    lead_ins: dict[str, str] = {}
+    if preset.seeded_frames and preset.lead_ins:
+        lead_ins["lead_ins"] = sha256_of(preset.base / preset.lead_ins)
     return MadeWith(
         preset=preset.name,
         config_sha256=config_sha256(preset.config()),
         weights={
             "model": fingerprint(local_folder(preset.model_location(store), MODEL_FILES)),
             "codec": fingerprint(local_folder(preset.codec_location(), CODEC_FILES)),
+            **lead_ins,
         },
         code_version=CODE_VERSION,
         server_sha256=code_sha256(Path(server_package.__file__).parent),

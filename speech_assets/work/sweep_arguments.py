@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 from typing import TYPE_CHECKING
 
+from server.presets import VARIABLE
 from speech_assets.profiles import DEFAULT_STORE
+from speech_assets.results.provenance import place_of
 
 if TYPE_CHECKING:
     import argparse
@@ -60,6 +63,12 @@ def sweep_words(options: SweepOptions, arguments: argparse.Namespace) -> Sequenc
         *("--lag-limit-ms", f"{options.lag_limit_ms:g}"),
         *(["--allow-client-limit"] if arguments.allow_client_limit else []),
     ]
+
+
+def with_presets(command: str) -> str:
+    """The command with the user's file of presets before it, where there is one."""
+    user = os.environ.get(VARIABLE, "")
+    return f"{VARIABLE}={shlex.quote(place_of(user))} {command}" if user else command
 
 
 def client_limit_message(faults: Sequence[str], levels: int, path: str) -> str:

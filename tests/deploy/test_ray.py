@@ -68,6 +68,7 @@ class Head:
                 env={
                     **deployment.environment,
                     "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+                    "TMPDIR": str(folder),  # Its dashboard puts sockets there, too.
                     "RAY_gcs_server_port_wait_time_s": "120",  # Of 20 s.
                 },
                 stdin=subprocess.DEVNULL,
