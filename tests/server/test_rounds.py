@@ -18,7 +18,7 @@ from server.frames import TokenLayout
 from server.metrics import Metrics
 from server.plan import PlannerConfig
 from server.planner import Planner
-from server.rounds import Rounds, Submission
+from server.rounds import PARK_S, Rounds, Submission
 from server.speech import SpeechRequest, UtteranceReport
 
 if TYPE_CHECKING:
@@ -98,3 +98,27 @@ def test_an_utterance_asked_for_whole_ends_where_its_codes_say(decoder, frames, 
     ways = {burst: spoken(decoder, codes, burst) for burst in (1, 7, 50, frames * 7)}
     assert {ended for _, ended in ways.values()} == {reason}
     assert len({audio for audio, _ in ways.values()}) == 1
+
+
+class Stalling:
+    """A reader of whom it is said how much audio waits for it."""
+
+    lead_s = 0.0
+
+
+def test_a_stream_whose_reader_stalls_is_paused_at_the_next_whole_frame(decoder) -> None:
+    codes = np.random.default_rng(4).integers(0, 1_500, (400, 7))
+    engine = WrittenEngine(LAYOUT.token_ids(codes.reshape(-1)).tolist(), 1)
+    rounds = Rounds(engine, decoder, Planner(PlannerConfig()), LAYOUT, Metrics())
+    request = SpeechRequest("it", "text", "heart", Sampling(seed=1), "keep")
+    reader = Stalling()
+    rounds.begin(Submission(request, [1], 4 * CHARACTERS, reader, 0.0))
+    for _ in range(7 * 12 + 3):  # Not at a frame's end.
+        rounds.turn()
+    assert engine.busy
+    reader.lead_s = PARK_S + 1
+    # Audio that comes has it looked at; from then on each round does, until a frame is whole.
+    for _ in range(28 + 7):
+        rounds.turn()
+    assert not engine.busy
+    assert not rounds.idle
