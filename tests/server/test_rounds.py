@@ -117,8 +117,8 @@ def test_a_stream_whose_reader_stalls_is_paused_at_the_next_whole_frame(decoder)
         rounds.turn()
     assert engine.busy
     reader.lead_s = PARK_S + 1
-    # Audio that comes has it looked at; from then on each round does, until a frame is whole.
-    for _ in range(28 + 7):
+    rounds._streams["it"].look_at_s = 0.0  # As audio has it, or the time that has passed.
+    for _ in range(7):
         rounds.turn()
     assert not engine.busy
     assert not rounds.idle
