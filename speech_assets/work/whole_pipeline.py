@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     Archives = tuple[Store, list[Shard]]
 
 KIND = "tokenize_pipeline"
-TWO_FROM_CORES = 8
+TWO_FROM_CORES = 8  # From there to 16 cores one process gains a third (results/tokenize_curve).
 _LEAST_SHARDS = 2  # Of each process: its speed is that from its first shard to its last.
 
 
 def speech_processes() -> int:
-    """How many processes make speech best: the one around 16 decoders bounds them (README)."""
+    """How many processes make speech best: one around many decoders bounds them by itself."""
     return 2 if core_count() >= TWO_FROM_CORES else 1
 
 
