@@ -429,7 +429,8 @@ def test_sigterm_lets_every_stream_and_all_who_wait_end_whole(
         with ThreadPoolExecutor(2 * PLACES) as pool:
             tasks = [pool.submit(heard, server, which % PLACES) for which in range(2 * PLACES)]
             wait_for(
-                lambda: any(t.done() for t in tasks) or load_of(server) == (PLACES, PLACES),
+                # One that was taken early may be done before the last is taken.
+                lambda: sum(t.done() for t in tasks) + sum(load_of(server)) >= 2 * PLACES,
                 "every place is taken, and as many wait",
             )
             # As who ends a service does: to each of its processes.
