@@ -7,7 +7,6 @@ import logging
 import os
 from contextlib import ExitStack
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from server.checkpoint import open_checkpoint, open_shape
@@ -30,6 +29,8 @@ from server.weights import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from server.checks import Check
     from server.codec_calls import Decoder
     from server.engine import Engine
@@ -116,8 +117,8 @@ def load_model(
         "model": fingerprint(given, noted=True),
         "codec": fingerprint(codec_folder),
     }
-    if preset.seeded_frames and preset.lead_ins:
-        config["weights"]["lead_ins"] = sha256_of(preset.base / preset.lead_ins)
+    if (path := preset.lead_ins_path) is not None:
+        config["weights"]["lead_ins"] = sha256_of(path)
     config["checks"] = {name: asdict(check) for name, check in checks.items()}
     config["engine"] = {name: getattr(facts, name) for name in facts.__dataclass_fields__}
     return Model(
@@ -131,12 +132,10 @@ def load_model(
 
 def _lead_ins(preset: Preset, layout: TokenLayout) -> LeadIns:
     """What the preset's utterances begin with."""
-    if not preset.seeded_frames:
-        return LeadIns()
-    if preset.untrained:
+    if preset.untrained and preset.seeded_frames:
         return made_up(preset.seeded_frames, layout.voices)
-    path = preset.base / Path(preset.lead_ins or "").expanduser()
-    return read_lead_ins(path, preset.seeded_frames, layout.voices)
+    path = preset.lead_ins_path
+    return LeadIns() if path is None else read_lead_ins(path, preset.seeded_frames, layout.voices)
 
 
 def _open_decoder(preset: Preset, folder: Path, device: Device) -> Decoder:

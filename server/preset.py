@@ -207,6 +207,13 @@ class Preset:
         """
         return parse_location(self.codec, base=self.base)
 
+    @property
+    def lead_ins_path(self) -> Path | None:
+        """The file that utterances begin from; None where they begin by themselves."""
+        if not self.seeded_frames or not self.lead_ins:
+            return None
+        return self.base / Path(self.lead_ins).expanduser()
+
     def config(self) -> dict[str, Any]:
         """The settings by name as JSON has them, without what only describes or places the row."""
         value = dataclasses.asdict(self)

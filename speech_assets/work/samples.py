@@ -145,9 +145,8 @@ def made_with(preset: Preset, store: str) -> MadeWith:
     """What decides the bytes of what a server of the preset says on this machine now."""
     is_cpu = preset.device == "cpu" or (preset.device == "auto" and not nvidia_gpus())
     installed = installed_software(*ENGINE_SOFTWARE)
-    lead_ins: dict[str, str] = {}
-    if preset.seeded_frames and preset.lead_ins:
-        lead_ins["lead_ins"] = sha256_of(preset.base / preset.lead_ins)
+    path = preset.lead_ins_path
+    lead_ins = {} if path is None else {"lead_ins": sha256_of(path)}
     return MadeWith(
         preset=preset.name,
         config_sha256=config_sha256(preset.config()),
