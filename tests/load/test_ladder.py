@@ -161,7 +161,7 @@ def test_a_table_that_cannot_be_climbed_is_refused_in_one_line(
 ) -> None:
     with pytest.raises(ConfigError, match=says) as caught:
         load(tmp_path, toml)
-    assert len(str(caught.value)) < 500
+    assert len(str(caught.value)) < 1_000  # Not the 5,000 characters of a bad value.
     if "TOML" not in says:
         assert "\n" not in str(caught.value)
 
