@@ -43,41 +43,6 @@ def load_tests_table(results: Sequence[Mapping[str, Any]]) -> str:
     return table(heads, rows)
 
 
-def cost_table(results: Sequence[Mapping[str, Any]]) -> str:
-    """What a step costs at each level of load tests that generate, and what goes on beside it."""
-    heads = (
-        "preset", "device", "streams", "step, ms", "beside it in a round, ms",
-        "decode call, ms", "rows a call", "TTFA p50, ms", "RTF p50", "in time", "host memory, MiB",
-        "date",
-    )  # fmt: skip
-    rows: list[Sequence[str]] = []
-    for result in results:
-        for level in result["rows"]:
-            figures = level["figures"]
-            if level["load"] != "generating" or "round_ms_mean" not in figures:
-                continue  # Of before rounds were counted.
-            step_ms, round_ms = (
-                figures[name]["value"] for name in ("engine_step_ms_mean", "round_ms_mean")
-            )
-            rows.append(
-                (
-                    result["name"] + _caveats(result),
-                    result["device"]["name"],
-                    f"{level['level']:g}",
-                    _cell(step_ms),
-                    _cell(max(0.0, round_ms - step_ms)),
-                    _number(figures, "decode_ms_mean"),
-                    _number(figures, "decode_batch_rows_mean"),
-                    _number(figures, "ttfa_ms_p50"),
-                    _number(figures, "rtf_p50"),
-                    "yes" if level["passed"] else "no",
-                    _number(figures, "resident_memory_mib"),
-                    result["started_at"][:10],
-                )
-            )
-    return table(heads, rows)
-
-
 def ladder_table(results: Sequence[Mapping[str, Any]]) -> str:
     """Every step of every ladder: its outcome, and why."""
     heads = (

@@ -646,6 +646,49 @@ class _Ab:
             raise ValueError("its rows are not of the sentences that were asked for")
 
 
+@dataclass(frozen=True, slots=True)
+class _CostConfig:
+    preset: _Name
+    weights: Literal["random", "real"]
+    context_tokens: _Number | None
+
+
+@dataclass(frozen=True, slots=True)
+class _CostLevel:
+    streams: Annotated[int, Field(ge=1, le=_MOST)]
+    steps: _Count
+    late_chunks: _Count
+    thread_cores: dict[Literal["engine", "event_loop", "others"], _Number]
+    step_ms_mean: _Number | None
+    beside_ms_mean: _Number | None
+    between_ms_mean: _Number | None
+    interval_ms_mean: _Number | None
+    rtf: _Number | None
+    host_memory_mib: _Number
+    device_memory_gib: _Number | None
+    step_ms_p50: _Number | None = None
+    ttfa_ms_p50: _Number | None = None
+    ttfs_ms_p50: _Number | None = None
+    lm_ms: _Number | None = None
+    codec_ms: _Number | None = None
+    overlap_ms: _Number | None = None
+    idle_ms: _Number | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.thread_cores) < 3:
+            raise ValueError("its thread_cores are not of engine, event_loop and others")
+        traced = (self.lm_ms, self.codec_ms, self.overlap_ms, self.idle_ms)
+        if any(part is None for part in traced) != all(part is None for part in traced):
+            raise ValueError("of a trace it has some parts and not others")
+
+
+@dataclass(frozen=True, slots=True)
+class _CostCurve:
+    config: _CostConfig
+    rows: Annotated[list[_CostLevel], Field(min_length=1)]
+    figures: Annotated[_Figures, AfterValidator(_with("streams_without_late_chunk"))]
+
+
 _RESULT = TypeAdapter(_Result)
 KINDS: Mapping[str, TypeAdapter[Any]] = {
     "demo": TypeAdapter(_Demo),
@@ -658,6 +701,7 @@ KINDS: Mapping[str, TypeAdapter[Any]] = {
     "backfill": TypeAdapter(_Backfill),
     "load_tests": TypeAdapter(_LoadTest),
     "ladder": TypeAdapter(_Ladder),
+    "cost_curve": TypeAdapter(_CostCurve),
     "decode_speed": TypeAdapter(_DecodeSpeed),
     "fidelity": TypeAdapter(_Fidelity),
     "codec_checkpoint": TypeAdapter(_CodecForm),

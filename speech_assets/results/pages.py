@@ -14,7 +14,8 @@ from speech_assets.ab.tables import ab_table
 from speech_assets.codec_forms.tables import codec_forms_table
 from speech_assets.demo_time import demo_table
 from speech_assets.errors import ConfigError
-from speech_assets.load.tables import cost_table, ladder_table, load_tests_table
+from speech_assets.load.cost_tables import cost_curve_table
+from speech_assets.load.tables import ladder_table, load_tests_table
 from speech_assets.quality.tables import wer_table
 from speech_assets.quantize.speed_tables import kernel_table, precision_table
 from speech_assets.results import published
@@ -47,7 +48,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "server": lambda: server_table(published.of_kind("server")),
     "soak": lambda: soak_table(published.of_kind("soak")),
     "backfill": lambda: backfill_table(published.of_kind("backfill")),
-    "cost-curve": lambda: cost_table(published.of_kind("load_tests")),
+    "cost-curve": lambda: cost_curve_table(published.of_kind("cost_curve")),
     "load-tests": lambda: load_tests_table(published.of_kind("load_tests")),
     "ladder": lambda: ladder_table(published.of_kind("ladder")),
     "precision": lambda: precision_table(

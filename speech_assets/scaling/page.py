@@ -15,6 +15,7 @@ from speech_assets.scaling.serving_tables import (
     others_streams_table,
     streams_table,
 )
+from speech_assets.scaling.streams_elsewhere import elsewhere_table
 from speech_assets.scaling.tokenize_tables import (
     curve_table,
     dataset_table,
@@ -46,6 +47,9 @@ def _others() -> list[Capacity]:
 SCALING_TABLES: dict[str, Callable[[], str]] = {
     "scaling-streams": lambda: streams_table(_ours(), load_assumptions().streams),
     "scaling-streams-others": lambda: others_streams_table(_others(), load_assumptions()),
+    "scaling-elsewhere": lambda: elsewhere_table(
+        published.of_kind("cost_curve"), load_assumptions()
+    ),
     "scaling-cost": lambda: cost_table([*_ours(), *_others()], load_assumptions()),
     "scaling-breakeven": lambda: breakeven_table([*_ours(), *_others()], load_assumptions()),
     "scaling-dataset": lambda: dataset_table(load_assumptions()),

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
-import subprocess
-import sys
-import tempfile
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from server.presets import load_preset
-from speech_assets.errors import ConfigError, SpeechAssetsError
+from speech_assets.errors import ConfigError
 from speech_assets.quantize.quiet import Quiet, identity
 from speech_assets.quantize.speed import KIND, Measured, Run, faults, figures, rows
 from speech_assets.results.provenance import device_of, utc_now
 from speech_assets.results.result import Result
-from speech_assets.work.decode_speed_child import Job
+from speech_assets.work import measured_process
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,17 +23,6 @@ FULL_STEPS = 420
 """Of a run: 60 frames, 5.1 s of speech."""
 FULL_RUNS = 5
 LIMIT_S = 600.0
-_END_WITHIN_S = 10.0
-
-
-class DecodeSpeedError(SpeechAssetsError):
-    """A preset could not be measured, or what was measured does not count."""
-
-
-class NotForDeviceError(DecodeSpeedError):
-    """The device does not run what the preset serves."""
-
-    skips = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +68,7 @@ def measure(preset: str, options: Options) -> tuple[Result, list[str]]:
 
     Raises:
         NotForDeviceError: the device does not run what the preset serves.
-        DecodeSpeedError: a process failed, or took longer than the limit.
+        ProcessError: a process failed, or took longer than the limit.
     """
     started_at = utc_now()
     starts = [_run_child(preset, options, runs=0)["start_s"] for _ in range(options.starts - 1)]
@@ -133,50 +117,18 @@ def measure(preset: str, options: Options) -> tuple[Result, list[str]]:
 
 def _run_child(preset: str, options: Options, *, runs: int) -> Mapping[str, Any]:
     """What a process of its own measured; of `runs` 0 its start alone."""
-    with tempfile.TemporaryDirectory(prefix="decode-speed-") as folder:
-        model = Path(folder) / "model"
-        model.mkdir()
-        job = Job(
-            preset=preset,
-            store=options.store,
-            shape=options.shape,
-            folder=str(model),
-            streams=options.streams,
-            runs=runs,
-            warm_up=options.warm_up,
-            steps=options.steps,
-            profile_steps=options.profile_steps,
-            starter_pid=os.getpid(),
-            std_identities=[identity(1), identity(2)],
-            out=str(Path(folder) / "measured.json"),
-        )
-        job_file = Path(folder) / "job.json"
-        job_file.write_text(json.dumps(asdict(job)), encoding="utf-8")
-        sys.stdout.flush()
-        sys.stderr.flush()
-        # Output is inherited: a pipe would need a thread that reads it, beside what is measured.
-        child = subprocess.Popen(
-            [sys.executable, "-m", CHILD, str(job_file)], stdin=subprocess.DEVNULL
-        )
-        try:
-            code = child.wait(options.limit_s)
-        except subprocess.TimeoutExpired as error:
-            raise DecodeSpeedError(
-                f"not measured within {options.limit_s:g} s; raise --limit-s or lower --runs"
-            ) from error
-        finally:
-            if child.poll() is None:
-                child.kill()
-                child.wait(_END_WITHIN_S)
-        if not Path(job.out).is_file():
-            raise DecodeSpeedError(
-                f"its process ended with code {code} before it had numbers; what it said stands "
-                "above"
-            )
-        value: dict[str, Any] = json.loads(Path(job.out).read_text(encoding="utf-8"))
-    if "error" in value:
-        raise (NotForDeviceError if value["skips"] else DecodeSpeedError)(value["error"])
-    return value
+    job = {
+        "preset": preset,
+        "store": options.store,
+        "shape": options.shape,
+        "streams": options.streams,
+        "runs": runs,
+        "warm_up": options.warm_up,
+        "steps": options.steps,
+        "profile_steps": options.profile_steps,
+        "std_identities": [identity(1), identity(2)],
+    }
+    return measured_process.run(CHILD, job, options.limit_s)
 
 
 def _device(value: Mapping[str, Any]) -> dict[str, Any]:

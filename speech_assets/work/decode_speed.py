@@ -22,17 +22,16 @@ from speech_assets.errors import ConfigError, SpeechAssetsError
 from speech_assets.profiles import DEFAULT_STORE
 from speech_assets.quantize.shapes import named_shape
 from speech_assets.quantize.speed import KIND
-from speech_assets.work import worker
+from speech_assets.work import measured_process, worker
 from speech_assets.work.decode_measurement import (
     FULL_RUNS,
     FULL_STEPS,
     LIMIT_S,
-    DecodeSpeedError,
-    NotForDeviceError,
     Options,
     measure,
 )
 from speech_assets.work.device_lock import hold_engine_device
+from speech_assets.work.measured_process import NotForDeviceError, ProcessError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -82,7 +81,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     names = preset_names(arguments.preset)
     check_streams(names, options.streams)
     if arguments.out is not None:
-        _check_out(arguments.out)
+        measured_process.check_out(arguments.out)
     outcomes: list[dict[str, Any]] = []
     for name in names:
         outcome = _outcome(name, options, arguments.out, reporter)
@@ -95,7 +94,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     if bad:
         of_many = f" ({len(bad)} of {len(names)} presets)" if len(names) > 1 else ""
         skips = all(outcome["status"] == "skipped" for outcome in bad)
-        raise (NotForDeviceError if skips else DecodeSpeedError)(
+        raise (NotForDeviceError if skips else ProcessError)(
             f"preset {bad[0]['preset']}: {bad[0]['error']}{of_many}"
         )
 
@@ -123,19 +122,6 @@ def check_streams(names: Sequence[str], streams: int) -> None:
                 f"--streams {streams}: preset {name} has {most} (max_streams); ask for fewer, or "
                 "measure a preset of yours with more"
             )
-
-
-def _check_out(folder: Path) -> None:
-    """Raises ConfigError where nothing can be written, before minutes of measuring."""
-    probe = folder / ".writable"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        raise ConfigError(
-            f"--out {folder}: {error.strerror or error}; give a folder that can be written"
-        ) from error
 
 
 def _outcome(

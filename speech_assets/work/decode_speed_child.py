@@ -1,14 +1,12 @@
 """The process whose decode speed is measured: an engine, stepped in its main thread, and no more.
 
 It captures and redirects nothing: its standard output and error are its starter's own, which it
-checks before, between and after the runs. What it measured goes to a file (`Job.out`). Started by
-`speech_assets.work.decode_speed` with one argument, the job's JSON file.
+checks before, between and after the runs. Started by `speech_assets.work.decode_speed`.
 """
 
 from __future__ import annotations
 
 import gc
-import json
 import os
 import random
 import resource
@@ -19,20 +17,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from resources.errors import ResourceError
 from server.engine import find_device, open_engine
-from server.errors import ServerError
-from server.files import write_json
 from server.loading import default_sampling
 from server.presets import check_recipe, load_preset, recipe_of, weights_owner
 from server.recipe import Recipe
-from speech_assets.errors import SpeechAssetsError
 from speech_assets.quantize import shapes
 from speech_assets.quantize.quiet import Watch, stream_faults
 from speech_assets.quantize.schemes import check_runs, quantization_config
 from speech_assets.quantize.stepping import Speech, pair, plain
 from speech_assets.sentences import SENTENCES
-from speech_assets.work import worker
+from speech_assets.work import measured_process
 
 if TYPE_CHECKING:
     from server.checkpoint import Checkpoint
@@ -50,14 +44,13 @@ class Job:
 
     Attributes:
         shape: name of a shape for random weights; empty is the preset's own checkpoint.
-        folder: an empty one, for what random weights need.
+        folder: of this process alone, for what random weights need.
         streams: generations at once.
         runs, warm_up: pairs of runs that count, and pairs before them that do not; of runs 0 the
             start is timed, and no more.
         steps: decode steps of a run.
         profile_steps: steps under the profiler, after the runs; 0 is none.
         starter_pid, std_identities: the starter, and its standard output and error (`identity`).
-        out: the file for what was measured.
     """
 
     preset: str
@@ -71,23 +64,11 @@ class Job:
     profile_steps: int
     starter_pid: int
     std_identities: list[list[int] | None]
-    out: str
 
 
 def main() -> None:
     """Entry point of `python -m speech_assets.work.decode_speed_child JOB`."""
-    job = Job(**json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
-    worker.die_with_parent()
-    if os.getppid() != job.starter_pid:
-        os._exit(worker.EXIT_INTERRUPTED)
-    try:
-        value = _measure(job)
-    except (SpeechAssetsError, ResourceError, ServerError) as error:
-        value = {"error": str(error), "skips": bool(getattr(error, "skips", False))}
-    write_json(Path(job.out), value)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)  # vLLM and NCCL have complaints of their own for an interpreter that ends.
+    measured_process.answer(lambda job: _measure(Job(**job)))
 
 
 def _measure(job: Job) -> dict[str, Any]:
@@ -189,9 +170,11 @@ def _own_checkpoint(preset: Preset, store: str) -> Checkpoint:
 
 
 def _random_checkpoint(job: Job, recipe: Recipe) -> Checkpoint:
+    folder = Path(job.folder) / "model"
+    folder.mkdir()
     shape = shapes.named_shape(job.shape)
     quantization = None if recipe.scheme == "bf16" else quantization_config(recipe)
-    return shapes.write_shape(Path(job.folder), shape, recipe.scheme, quantization)
+    return shapes.write_shape(folder, shape, recipe.scheme, quantization)
 
 
 def _prompts(checkpoint: Checkpoint, *, random_ids: bool) -> list[list[int]]:

@@ -11,7 +11,7 @@ from load.rows import level_row
 
 from speech_assets.load.charts import charts_of, levels_csv
 from speech_assets.load.summary import load_figures, unbounded
-from speech_assets.load.tables import cost_table, levels_table, load_tests_table
+from speech_assets.load.tables import levels_table, load_tests_table
 
 ROWS = [
     level_row(1),
@@ -135,23 +135,3 @@ def test_the_table_says_what_a_reader_must_know_first() -> None:
     assert row.endswith("| 10 | 2026-11-29 |")
     assert load_tests_table([]) == "No result is published yet."
     assert "3 underruns" in levels_table([asdict(row) for row in ROWS])
-
-
-def test_what_a_round_costs_is_shown_of_levels_that_counted_it() -> None:
-    figures = {
-        name: {"value": value, "unit": "ms", "n": 9}
-        for name, value in (("engine_step_ms_mean", 6.5), ("round_ms_mean", 8.0))
-    }
-    rows = [level_row(2, figures=figures), level_row(4, figures={})]
-    rows.append(level_row(8, load="listening", figures=figures))
-    result = {
-        "name": "small",
-        "reduced": False,
-        "started_at": "2026-11-29T10:00:00Z",
-        "device": {"name": "A GPU"},
-        "config": {},
-        "rows": [asdict(row) for row in rows],
-    }
-    (line,) = cost_table([result]).splitlines()[2:]
-    assert line == "| small | A GPU | 2 | 6.5 | 1.5 | - | - | - | - | yes | - | 2026-11-29 |"
-    assert cost_table([]) == "No result is published yet."
