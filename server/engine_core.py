@@ -246,6 +246,11 @@ def engine_arguments(
     }
     if checkpoint.untrained:
         value["load_format"] = engine_random.LOAD_FORMAT
+    # vLLM has no asynchronous scheduling on a CPU.
+    waits = settings.device == "cpu" or settings.vllm_args.get("async_scheduling") is False
+    value["scheduler_cls"] = (
+        f"server.engine_scheduler.{'SpeechStepScheduler' if waits else 'SpeechScheduler'}"
+    )
     if settings.device == "cpu":
         # Compilation costs 40 s of start and gains nothing at these sizes.
         value["enforce_eager"] = True
