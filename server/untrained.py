@@ -111,14 +111,17 @@ class UntrainedEngine(Engine):
                 elif reason == "stop" and made < most:
                     reason = None
                     self._add(utterance)
-            given.append(replace(output, request_id=name, finish_reason=reason))
+            if reason is not output.finish_reason or name != output.request_id:
+                output = replace(output, request_id=name, finish_reason=reason)
+            given.append(output)
         return given
 
     def _add(self, utterance: _Utterance) -> None:
         """Have the engine go on with an utterance, from nothing or from what there is of it."""
         asked, made = utterance.generation, utterance.token_ids
         utterance.times += 1
-        engine_id = f"{asked.request_id}#{utterance.times}"
+        name = asked.request_id
+        engine_id = name if utterance.times == 1 else f"{name}#{utterance.times}"
         most = min(utterance.drawn, asked.sampling.max_tokens) - len(made)
         self._engine.add(
             replace(
