@@ -105,7 +105,7 @@ class _ShortWay(Scheduler):
             ):
                 continue
             if (
-                len(request._all_token_ids) + placeholders - computed != 1
+                request.num_tokens + placeholders - computed != 1
                 or computed >= longest
                 or request.is_prefill_chunk
                 or request.spec_token_ids
@@ -170,8 +170,8 @@ class _ShortWay(Scheduler):
                 or (stops := getattr(request, _STOPS, None)) is None
                 or len(ids := sampled[index[name]]) != 1
                 or ids[0] in stops
-                or len(request._output_token_ids) + 1 >= request.max_tokens
-                or len(request._all_token_ids) + 1 >= longest
+                or request.num_output_tokens + 1 >= request.max_tokens
+                or request.num_tokens + 1 >= longest
             ):
                 rest[name] = count
                 continue
