@@ -20,7 +20,7 @@ from server.codec_decode_only import fold_weight_norm, load_decode_only
 from server.codec_form import read_form
 from server.errors import WeightsError
 from server.files import read_json, sha256_of
-from server.weights import CODEC_WEIGHTS
+from server.weights import CODEC_WEIGHTS, codec_weights_file
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -99,7 +99,7 @@ def read_identity(folder: Path, *, allow_untrained: bool = False) -> CodecIdenti
             there are no weights, or random ones in a form, and `allow_untrained` is not set.
     """
     config = _read_config(folder)
-    weights = _weights_file(folder)
+    weights = codec_weights_file(folder)
     config_sha256 = sha256_of(folder / "config.json")
     header = None if weights is None else read_form(weights)
     if header is not None and not header.trained and not allow_untrained:
@@ -141,7 +141,7 @@ def load_codec(
     """
     identity = read_identity(folder, allow_untrained=allow_untrained)
     config = _read_config(folder)
-    weights = _weights_file(folder)
+    weights = codec_weights_file(folder)
     if weights is not None and read_form(weights) is not None:
         model = load_decode_only(config, weights)
     elif weights is not None:
@@ -210,11 +210,6 @@ def _read_config(folder: Path) -> dict[str, Any]:
                 " codec of the same layout"
             )
     return config
-
-
-def _weights_file(folder: Path) -> Path | None:
-    present = [folder / name for name in CODEC_WEIGHTS if (folder / name).is_file()]
-    return present[0] if present else None
 
 
 def _load_weights(model: SNAC, path: Path) -> None:

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 from safetensors import SafetensorError, safe_open
 
 from server.errors import ConfigurationError, WeightsError
-from server.files import parse_object
+from server.files import parse_object, read_json, sha256_of
+from server.weights import CODEC_WEIGHTS, codec_weights_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +31,8 @@ Form = Literal["fp32", "fp16", "bf16", "int8"]
 convolutions as 8-bit integers with a float32 scale of each output channel, codebooks as fp16.
 Biases and Snake's alpha are float32 in all of them: together 0.3 % of the weights."""
 FORMS: tuple[Form, ...] = get_args(Form)
+RECORD_FILE = "codec.json"
+"""What a form was made from, by what; written with its weights."""
 SCALE_SUFFIX = "_scale"  # `decoder.model.0.weight` of int8 has `decoder.model.0.weight_scale`.
 _METADATA = "speech_codec"  # One key: safetensors writes several in any order.
 _SCHEMA_VERSION = 1
@@ -89,3 +92,30 @@ def read_form(path: Path) -> FormHeader | None:
             f"{path}: not a codec form of this version ({type(error).__name__}: {error}); make it "
             "again"
         ) from error
+
+
+def origin_sha256(folder: Path) -> str:
+    """Of the codec whose codes the one in `folder` decodes, the sha256 of its weights file.
+
+    A whole codec is that codec itself, and a form the one that its record names, if the record is
+    of these weights: all forms of a codec decode the same codes to the same sound.
+
+    Raises:
+        WeightsError: there are no weights, or the record is none.
+    """
+    weights = codec_weights_file(folder)
+    if weights is None:
+        raise WeightsError(
+            f"{folder}: no weights file ({' or '.join(CODEC_WEIGHTS)}); give a folder with trained "
+            "weights"
+        )
+    own_sha256 = sha256_of(weights)
+    path = folder / RECORD_FILE
+    if not path.is_file():
+        return own_sha256
+    record = read_json(path, remedy="make the codec's form again")
+    parent: object = record.get("parent")
+    of_parent: object = parent.get("weights_sha256") if isinstance(parent, dict) else None
+    if record.get("weights_sha256") != own_sha256 or not isinstance(of_parent, str):
+        return own_sha256
+    return of_parent

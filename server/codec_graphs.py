@@ -2,7 +2,8 @@
 
 Every shape that serving can meet is captured before the first request, largest first and from one
 memory pool; nothing runs eagerly afterwards. Inputs and outputs pass through a ring of pinned
-buffers on a stream of its own: no pageable copy, and nothing waits for another stream.
+buffers on a stream of its own (`codec_stream`): no pageable copy, and nothing waits for another
+stream. A pinned buffer is written again only after the event behind its last copy.
 """
 
 from __future__ import annotations
@@ -21,8 +22,26 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-RING_SIZE = 4  # At most two calls are in flight; the rest is room for a reader that is late.
+RING_SIZE = 16
+"""Calls in flight before a launch waits for the oldest, 2 MiB of pinned memory each. Two ticks are
+in flight, each of one to three hops whose rows take one to three calls (`server.planner`)."""
+_FIRST = -1  # A stream's priority: before the language model's kernels, at 0.
 _EAGER_RUNS = 2  # Before a capture: cuDNN and cuBLAS choose kernels and take workspaces then.
+
+
+def codec_stream(device: torch.device) -> torch.cuda.Stream:
+    """A stream for decodes, whichever thread or process launches them; waits for all before it.
+
+    Not the language model's stream, also where one thread launches both: on that a decode would
+    run between two steps and hold up the next one, while on another it fills what a step leaves
+    idle. Not the default stream either, which is what other threads launch on. A decode is short
+    and somebody's audio, so its kernels go first. Besides, torch gives the streams of a priority
+    out in turn, 32 of them, and vLLM's are of priority 0: none can be this one.
+    """
+    stream = torch.cuda.Stream(device, priority=_FIRST)
+    # What was made so far (weights too) was made on other streams.
+    torch.cuda.synchronize(device)
+    return stream
 
 
 @dataclass(slots=True)
@@ -75,16 +94,14 @@ class GraphCatalogue:
     ) -> None:
         self._sizes = tuple(batch_sizes)
         largest, longest = self._sizes[-1], max(widths) * frames.SAMPLES_PER_FRAME
-        self._stream = torch.cuda.Stream(device)
         # A row of zeros ends at latent 0: all of it is masked, so padding costs time and no care.
         self._inputs = {
             hop: torch.zeros(largest, width, dtype=torch.int64, device=device)
             for hop, width in widths.items()
         }
         self._output = torch.empty(largest * longest, dtype=torch.int16, device=device)
+        self._stream = codec_stream(device)  # Last: it waits for what was made so far.
         self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
-        # What was made so far (weights too) was made on other streams.
-        torch.cuda.synchronize(device)
         pool = None
         for hop, size in sorted(
             ((hop, size) for hop in widths for size in self._sizes), key=_work, reverse=True
@@ -103,7 +120,7 @@ class GraphCatalogue:
             _Buffers(
                 torch.empty(largest * max(widths.values()), dtype=torch.int64, pin_memory=True),
                 torch.empty(largest * longest, dtype=torch.int16, pin_memory=True),
-                torch.cuda.Event(),
+                torch.cuda.Event(blocking=True),  # Who waits sleeps; by default it would spin.
             )
             for _ in range(RING_SIZE)
         ]

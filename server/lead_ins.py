@@ -1,15 +1,20 @@
-"""Lead-ins that were generated once, to begin utterances with: frames that need not be made again.
+"""Lead-ins that were generated once, to seed utterances with: frames that need not be made again.
 
 Orpheus begins each utterance with seven frames of near-silence, which cost as many tokens as 0.6 s
 of speech. A prompt that ends with the first of them, taken from a generation of the same
-voice, leaves fewer to generate. They are part of the utterance as if it had made them: decoded,
-searched for the onset, counted by penalties.
+voice, leaves fewer to generate. Such frames, their codes and their tokens are *seeded*. They are
+part of the utterance as if it had made them: decoded, searched for the onset, counted by penalties.
+
+A file of lead-ins says what made it. Another codec is refused: by it the codes are any sound. Of
+another model they are taken: silence is what the codec makes of the codes, whoever chose them, a
+fine-tune or a quantized checkpoint goes on from it as from its own, and a voice that the file lacks
+is refused. Whether a model speaks as well from them is not known by a hash; `speech-ab` tells.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,22 +30,38 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_FRAMES = 4  # Of Orpheus' seven: the rest is the model's own way into the text.
-SCHEMA_VERSION = 1
-_REMEDY = "make it again: python -m speech_assets.work.lead_ins --preset NAME --out FILE"
+SCHEMA_VERSION = 2  # 1 did not know which codec its codes are of.
+_COMMAND = "python -m speech_assets.work.lead_ins --preset NAME --frames N --out FILE"
+_REMEDY = f"make it again: {_COMMAND}"
+
+
+@dataclass(frozen=True, slots=True)
+class MadeBy:
+    """What made a file of lead-ins: a preset's model and codec.
+
+    Attributes:
+        preset: its name.
+        model_sha256: of the model's weights (`server.checks.weights_sha256`).
+        codec_sha256: of the codec whose codes they are (`server.codec_form.origin_sha256`).
+    """
+
+    preset: str
+    model_sha256: str
+    codec_sha256: str
 
 
 @dataclass(frozen=True, slots=True)
 class LeadIns:
-    """Beginnings of utterances by voice, codes of shape (lead-ins, frames, 7) each.
+    """Lead-ins by voice, codes of shape (lead-ins, frames, 7) each.
 
-    `frames` of one are used; 0 is none.
+    `frames` of one are seeded; 0 is none.
     """
 
     frames: int = 0
     codes: Mapping[str, NDArray[np.uint16]] | None = None
 
     def pick(self, voice: str, seed: int) -> NDArray[np.uint16]:
-        """The codes that an utterance begins with, of shape (7 * frames,): the seed's choice."""
+        """An utterance's seeded codes, of shape (7 * frames,): the choice of its random seed."""
         if not self.frames or self.codes is None:
             return np.zeros(0, np.uint16)
         held = self.codes[voice]
@@ -48,17 +69,42 @@ class LeadIns:
         return held[chosen, : self.frames].reshape(-1)
 
 
-def read_lead_ins(path: Path, frames: int, voices: Sequence[str]) -> LeadIns:
+def read_lead_ins(path: Path, frames: int, voices: Sequence[str], *, codec_sha256: str) -> LeadIns:
     """The file's lead-ins, `frames` of each, for all of `voices`.
 
+    `codec_sha256` is of the codec that is to decode them, as `MadeBy` has it.
+
     Raises:
-        WeightsError: there is no such file, it is not what it must be, or lacks a voice.
+        WeightsError: there is no such file, it is not what it must be, is of another codec, or
+            lacks a voice.
     """
     value = read_json(path, absent=f"preset settings name it; {_REMEDY}", remedy=_REMEDY)
-    held: object = value.get("voices")
-    if value.get("schema_version") != SCHEMA_VERSION or not isinstance(held, dict):
-        raise WeightsError(f"{path}: not lead-ins of this version; {_REMEDY}")
+    version: object = value.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise WeightsError(
+            f"{path}: schema_version is {version!r}, not {SCHEMA_VERSION}: not lead-ins of this "
+            f"version; {_REMEDY}"
+        )
+    held, made_by = value.get("voices"), value.get("made_by")
+    if not isinstance(held, dict) or not isinstance(made_by, dict):
+        raise WeightsError(f"{path}: no lead-ins: voices or made_by is missing; {_REMEDY}")
+    made_with: object = made_by.get("codec_sha256")
+    if made_with != codec_sha256:
+        raise WeightsError(
+            f"{path}: lead-ins are codes of the codec with sha256 {made_with}, and the preset's is "
+            f"{codec_sha256}, by which they would be any sound; make them anew with the preset's: "
+            f"{_COMMAND}, or set seeded_frames = 0"
+        )
     return LeadIns(frames, {voice: _codes(path, held, voice, frames) for voice in voices})
+
+
+def lead_ins_value(made_by: MadeBy, voices: Mapping[str, NDArray[np.uint16]]) -> dict[str, Any]:
+    """JSON value of a file of lead-ins, which are of shape (lead-ins, frames, 7) by voice."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "made_by": asdict(made_by),
+        "voices": {voice: codes.tolist() for voice, codes in voices.items()},
+    }
 
 
 def made_up(frames: int, voices: Sequence[str]) -> LeadIns:

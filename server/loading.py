@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from server.checkpoint import open_checkpoint, open_shape
 from server.checks import require_checks, weights_sha256
+from server.codec_form import origin_sha256
 from server.engine import Sampling, find_device, open_engine
 from server.files import sha256_of
 from server.lead_ins import LeadIns, made_up, read_lead_ins
@@ -78,8 +79,8 @@ def load_model(
     layout = checkpoint.layout
     front_end = MadeUpIds(layout) if preset.untrained else None
     text = TextEncoder(checkpoint.folder, layout, front_end)
-    lead_ins = _lead_ins(preset, layout)
     codec_folder = local_folder(preset.codec_location(), CODEC_FILES)
+    lead_ins = _lead_ins(preset, layout, codec_folder)
 
     def open_parts() -> tuple[Engine, Decoder]:
         with ExitStack() as opened:
@@ -130,12 +131,15 @@ def load_model(
     )
 
 
-def _lead_ins(preset: Preset, layout: TokenLayout) -> LeadIns:
-    """What the preset's utterances begin with."""
+def _lead_ins(preset: Preset, layout: TokenLayout, codec_folder: Path) -> LeadIns:
+    """What the preset's utterances are seeded with."""
     if preset.untrained and preset.seeded_frames:
         return made_up(preset.seeded_frames, layout.voices)
     path = preset.lead_ins_path
-    return LeadIns() if path is None else read_lead_ins(path, preset.seeded_frames, layout.voices)
+    if path is None:
+        return LeadIns()
+    codec_sha256 = origin_sha256(codec_folder)
+    return read_lead_ins(path, preset.seeded_frames, layout.voices, codec_sha256=codec_sha256)
 
 
 def _open_decoder(preset: Preset, folder: Path, device: Device) -> Decoder:

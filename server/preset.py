@@ -57,9 +57,9 @@ class Preset:
             its own.
         cuda_graphs: whether the codec's calls are captured on a GPU.
         noise: whether the codec adds the noise that it was trained with.
-        lead_ins: file of beginnings of utterances, made by `speech_assets.work.lead_ins`.
-        seeded_frames: so many frames of one begin each utterance instead of being generated (0: all
-            are), which brings speech sooner.
+        lead_ins: file of lead-ins, made for its codec by `speech_assets.work.lead_ins`.
+        seeded_frames: each utterance begins with so many frames of a lead-in instead of generating
+            them (0: it generates all), which brings speech sooner.
         untrained: `model` and `codec` have no weights but config.json alone: random ones of that
             shape are served, for measuring speed (`server.untrained`).
         vllm: any other argument of vLLM's EngineArgs, over all of the above.

@@ -43,7 +43,7 @@ _FEW_RESERVE_S = 0.010
 class Submission:
     """A request with its prompt, how long its text is spoken, and when it was asked for.
 
-    `lead_in` are codes that the utterance begins with, of shape (7 * frames,); see `lead_ins`.
+    `seeded_codes`, of shape (7 * frames,), are what the utterance begins with: see `lead_ins`.
     """
 
     request: SpeechRequest
@@ -51,7 +51,7 @@ class Submission:
     spoken_characters: int
     utterance: AudioSink
     asked_s: float
-    lead_in: NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, np.uint16))
+    seeded_codes: NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, np.uint16))
 
 
 Event = tuple["AudioSink", "bytes | UtteranceReport"]
@@ -99,7 +99,7 @@ class Rounds:
             self._layout,
             submission.asked_s,
             time.monotonic(),
-            submission.lead_in,
+            submission.seeded_codes,
         )
         try:
             self._engine.add(self._generation(stream))
@@ -158,8 +158,8 @@ class Rounds:
         """
         whole = stream.codes.whole_frames.reshape(-1)
         sampling = stream.request.sampling
-        # What it was given is not of what its client asks for.
-        limit = min(sampling.max_tokens + stream.given_tokens, stream.guard.max_tokens)
+        # Seeded tokens are not of those that its client asks for.
+        limit = min(sampling.max_tokens + stream.seeded_tokens, stream.guard.max_tokens)
         return Generation(
             stream.name,
             [*stream.prompt_ids, *self._layout.token_ids(whole).tolist()],
@@ -193,8 +193,8 @@ class Rounds:
         """Nothing more is generated for the stream."""
         stream.reason = reason
         stream.look_at_s = 0.0
-        if stream.given_tokens and stream.output_tokens < TOKENS_PER_FRAME and reason != "error":
-            self._finish(stream, reason)  # What it was given alone is no speech.
+        if stream.seeded_tokens and stream.output_tokens < TOKENS_PER_FRAME and reason != "error":
+            self._finish(stream, reason)  # Seeded frames alone are no speech.
             return
         self._planner.end(stream.name)
         if stream.lead_in.searching and len(stream.codes) < TOKENS_PER_FRAME:

@@ -51,7 +51,7 @@ class EngineService:
     ) -> None:
         """Open the engine and the codec; blocks until both are warm.
 
-        Utterances begin with `lead_ins`. With admission by `pace`, a place is withheld while one
+        Utterances are seeded by `lead_ins`. With admission by `pace`, a place is withheld while one
         more stream would be too many.
 
         Raises:
@@ -101,8 +101,8 @@ class EngineService:
 
         def submit(part: Part, piece: ServedUtterance | PassagePiece) -> None:
             asked = piece.request
-            lead_in = self._lead_ins.pick(asked.voice, asked.sampling.seed)
-            submission = Submission(asked, part.prompt_ids, part.letters, piece, asked_s, lead_in)
+            seeded = self._lead_ins.pick(asked.voice, asked.sampling.seed)
+            submission = Submission(asked, part.prompt_ids, part.letters, piece, asked_s, seeded)
             self._thread.submit(submission, loop)
 
         if parts.exhausted:

@@ -114,11 +114,11 @@ class StreamTimes:
         now: float,
         speed: float = 1.0,
         *,
-        is_given: bool = False,
+        is_seeded: bool = False,
     ) -> None:
-        """Samples were handed over, to be played so much faster; `is_given` are none of its own."""
+        """Samples were handed over, to be played so much faster; `is_seeded` are seeded frames'."""
         rate_hz = SAMPLE_RATE_HZ * speed
-        if self.first_s is None and not is_given:
+        if self.first_s is None and not is_seeded:
             self.first_s = now
         starts_s = max(self._dry_s, now)
         if self.audible_s is None:
@@ -140,15 +140,15 @@ class Stream:
         layout: TokenLayout,
         asked_s: float,
         now: float,
-        lead_in: NDArray[np.uint16] | None = None,
+        seeded_codes: NDArray[np.uint16] | None = None,
     ) -> None:
-        """`lead_in` are codes that it begins with, of shape (7 * frames,)."""
+        """`seeded_codes`, of shape (7 * frames,), are what it begins with."""
         self.request, self.prompt_ids, self.utterance = request, prompt_ids, utterance
         self.codes = CodeBuffer(layout)
-        if lead_in is not None and len(lead_in):
-            self.codes.extend(layout.token_ids(lead_in).tolist())
-        self.given_tokens = len(self.codes)  # Of frames that it did not make.
-        self._given_samples = self.codes.whole_samples
+        if seeded_codes is not None and len(seeded_codes):
+            self.codes.extend(layout.token_ids(seeded_codes).tolist())
+        self.seeded_tokens = len(self.codes)
+        self._seeded_samples = self.codes.whole_samples
         self.lead_in = LeadIn(request.lead_in)
         self.tail = Tail(
             TailConfig() if request.tail_s is None else TailConfig(keep_s=request.tail_s)
@@ -184,10 +184,10 @@ class Stream:
             self._parked_at_s = None
 
     def sent(self, samples: NDArray[np.int16], now: float) -> None:
-        """Samples were handed over. Silence that was made for no request is no first audio."""
+        """Samples were handed over. Seeded silence is no first audio."""
         silent = self.lead_in.waiting or self.request.lead_in == "keep"
-        is_given = silent and self.samples + len(samples) <= self._given_samples
-        self.times.sent(samples, now, self.request.speed, is_given=is_given)
+        is_seeded = silent and self.samples + len(samples) <= self._seeded_samples
+        self.times.sent(samples, now, self.request.speed, is_seeded=is_seeded)
         self.samples += len(samples)
 
     @property

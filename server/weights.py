@@ -65,6 +65,12 @@ def not_pinned(location: WeightsLocation, found: Path) -> str | None:
     )
 
 
+def codec_weights_file(folder: Path) -> Path | None:
+    """The weights file of a codec's folder; None where it has none."""
+    present = [folder / name for name in CODEC_WEIGHTS if (folder / name).is_file()]
+    return present[0] if present else None
+
+
 def is_repository(text: str) -> bool:
     """Whether `text` has the form of a hub repository at a revision."""
     return _REPOSITORY.fullmatch(text) is not None

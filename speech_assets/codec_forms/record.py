@@ -1,6 +1,6 @@
 """The record of a decode-only codec, `codec.json` beside its weights: made from what, by what.
 
-It is what tells that a codec need not be made again; the server does not read it.
+It is what tells that a codec need not be made again, and to the server whose codes it decodes.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import importlib.metadata
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from server.codec_form import RECORD_FILE
 from server.errors import WeightsError
 from server.files import read_json, sha256_of
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 CODE_VERSION = "1"
 """Of what makes the forms: to be raised when the same parent would give other bytes."""
-RECORD_FILE = "codec.json"
 WEIGHTS_FILE = "model.safetensors"
 CONFIG_FILE = "config.json"
 _PACKAGES = ("torch", "snac", "safetensors")

@@ -1,4 +1,4 @@
-"""Make the lead-ins that a preset's utterances can begin with (`seeded_frames`): silence, in codes.
+"""Make the lead-ins that a preset's utterances can be seeded with (`seeded_frames`): silent codes.
 
 The preset's own model begins to speak the project's sentences in each of its voices, with seed
 after seed; the first frames of what begins with silence are kept. What is decoded decides, not the
@@ -11,7 +11,7 @@ import argparse
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,10 +21,11 @@ from server.checkpoint import open_checkpoint
 from server.checks import weights_sha256
 from server.codec import load_codec, use_threads
 from server.codec_decoder import CodecDecoder
+from server.codec_form import origin_sha256
 from server.engine import Generation, Sampling, find_device, open_engine
 from server.files import write_json
 from server.lead_in import LeadInConfig, samples_of
-from server.lead_ins import MOST_FRAMES, SCHEMA_VERSION
+from server.lead_ins import MOST_FRAMES, MadeBy, lead_ins_value
 from server.level import BLOCK_SAMPLES, amplitude
 from server.loading import default_sampling
 from server.presets import load_preset
@@ -66,30 +67,25 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     preset = load_preset(arguments.preset)
     folder = local_folder(preset.model_location(Store(arguments.store).root), MODEL_FILES)
+    codec_folder = local_folder(preset.codec_location(), CODEC_FILES)
     checkpoint = open_checkpoint(folder)
     encoder = TextEncoder(checkpoint.folder, checkpoint.layout)
     with hold_engine_device(preset.device, reporter.notice):
         device = find_device(preset.device)
         use_threads(1)
-        codec = load_codec(local_folder(preset.codec_location(), CODEC_FILES), device)
-        decoder = CodecDecoder(codec)
+        decoder = CodecDecoder(load_codec(codec_folder, device))
         engine = open_engine(checkpoint, preset.engine_settings(device))
         try:
             sampling = default_sampling(preset, checkpoint.layout)
             begin = _Beginnings(engine, decoder, encoder, checkpoint.layout, sampling)
             voices = {
-                voice: begin.silent(voice, arguments.count, arguments.frames)
+                voice: np.stack(begin.silent(voice, arguments.count, arguments.frames))
                 for voice in encoder.voices
             }
         finally:
             engine.close()
-    value: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
-        "preset": preset.name,
-        "weights_sha256": weights_sha256(folder),
-        "voices": {voice: [row.tolist() for row in rows] for voice, rows in voices.items()},
-    }
-    write_json(arguments.out, value)
+    made_by = MadeBy(preset.name, weights_sha256(folder), origin_sha256(codec_folder))
+    write_json(arguments.out, lead_ins_value(made_by, voices))
     reporter.log(f"{arguments.out}: {arguments.count} lead-ins of {len(voices)} voices")
 
 

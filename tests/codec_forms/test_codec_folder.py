@@ -17,6 +17,7 @@ from killed_writer import write_and_die
 from resources.errors import StoreError
 from resources.store import Store
 from server.codec import Codec, load_codec
+from server.codec_form import origin_sha256
 from server.errors import WeightsError
 from server.files import sha256_of
 from speech_assets.codec_forms.record import Parent, find_whole
@@ -169,3 +170,19 @@ def test_a_codec_with_attention_has_no_forms(tmp_path: Path) -> None:
     codec = load_codec(tmp_path, allow_untrained=True)
     with pytest.raises(WeightsError, match="has attention windows"):
         make(Store(str(tmp_path / "store")), (codec, tmp_path))
+
+
+def test_a_form_decodes_the_codes_of_the_codec_that_it_was_made_from(
+    parents: list[tuple[Codec, Path]], tmp_path: Path
+) -> None:
+    codec, source = parents[0]
+    make_form(Store(str(tmp_path)), codec, source, "where", "int8")
+    folder = tmp_path / "codecs" / "int8"
+    assert origin_sha256(folder) == origin_sha256(source) == codec.identity.weights_sha256
+    assert origin_sha256(parents[1][1]) != codec.identity.weights_sha256
+    # A record of other weights says nothing of these.
+    (folder / "model.safetensors").write_bytes(b"others")
+    assert origin_sha256(folder) == sha256_of(folder / "model.safetensors")
+    (folder / "codec.json").write_text("{")
+    with pytest.raises(WeightsError, match="make the codec's form again"):
+        origin_sha256(folder)

@@ -13,6 +13,7 @@ from server import frames
 from server.codec import load_codec
 from server.codec_decoder import CodecDecoder, DecoderOptions
 from server.codec_rows import DecodeRow
+from server.codec_thread import ThreadDecoder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,8 +47,26 @@ def expected(codes) -> list[NDArray[np.int16]]:
     ("dtype", "kernels"), [*((dtype, "torch") for dtype in LARGEST_ERROR_DB), ("float16", "triton")]
 )
 def test_graphs_give_the_audio_of_a_cpu(codes, expected, dtype, kernels):
-    options = DecoderOptions(dtype=dtype, kernels=kernels, batch_sizes=SIZES)
-    decoder = CodecDecoder(load_codec(CODEC, device=torch.device("cuda")), options)
+    assert_close(codes, expected, DecoderOptions(dtype=dtype, kernels=kernels, batch_sizes=SIZES))
+
+
+@pytest.mark.parametrize(("dtype", "kernels"), [("float32", "torch"), ("float16", "triton")])
+def test_what_no_graph_was_captured_for_gives_it_too(codes, expected, dtype, kernels):
+    assert_close(codes, expected, DecoderOptions(dtype=dtype, kernels=kernels, graphs=False))
+
+
+def test_the_codecs_own_thread_gives_it_too(codes, expected):
+    codec = load_codec(CODEC, device=torch.device("cuda"))
+    options = DecoderOptions(dtype="bfloat16", batch_sizes=SIZES)
+    decoder = ThreadDecoder(lambda: CodecDecoder(codec, options))
+    try:
+        assert_close(codes, expected, options, decoder)
+    finally:
+        decoder.close()
+
+
+def assert_close(codes, expected, options, decoder=None):
+    decoder = decoder or CodecDecoder(load_codec(CODEC, device=torch.device("cuda")), options)
     decoder.warm_up()
     for hop in options.hops:
         latents = hop * frames.LATENTS_PER_FRAME
@@ -68,4 +87,4 @@ def test_graphs_give_the_audio_of_a_cpu(codes, expected, dtype, kernels):
             error = np.concatenate(parts).astype(np.float64) - wave
             power = np.square(wave, dtype=np.float64).mean()
             error_db = 10 * np.log10(max(np.square(error).mean(), 1e-9) / power)
-            assert error_db < LARGEST_ERROR_DB[dtype], (hop, error_db)
+            assert error_db < LARGEST_ERROR_DB[options.dtype], (hop, error_db)
