@@ -116,6 +116,11 @@ class OpenCalls:
             raise self._failure
         return call
 
+    @property
+    def are_open(self) -> bool:
+        """Whether there are any."""
+        return bool(self._calls)
+
     def finish(self, parts: Sequence[NDArray[np.int16]]) -> None:
         """The oldest call is done: its rows in as many parts as were launched."""
         if len(parts) == 1:

@@ -29,7 +29,7 @@ from server.errors import ServerError
 from server.lifeline import end_with_parent, leave_signals_to_parent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -44,8 +44,13 @@ STAGED = np.dtype(np.uint32)  # Holds all numbers of a staged row, seeds being 3
 _LOG = logging.getLogger("server.codec")
 
 
-def receive(connection: socket.socket, size: int) -> memoryview:
+def receive(
+    connection: socket.socket, size: int, waited: Callable[[], None] | None = None
+) -> memoryview:
     """The next `size` bytes, in one wait for all of them: each costs Python's lock.
+
+    Where the connection has a limit of time, `waited` is called each time that it passes, and may
+    raise.
 
     Raises:
         EOFError: the other end is gone.
@@ -57,6 +62,11 @@ def receive(connection: socket.socket, size: int) -> memoryview:
             count = connection.recv_into(data[got:], 0, socket.MSG_WAITALL)
         except ConnectionError as error:
             raise EOFError from error
+        except BlockingIOError:
+            if waited is None:
+                raise
+            waited()
+            continue
         if not count:
             raise EOFError
         got += count

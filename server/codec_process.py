@@ -8,8 +8,10 @@ only the codes around a row travel.
 from __future__ import annotations
 
 import contextlib
+import logging
 import pickle
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from server.codec_calls import CLOSED, OpenCalls
+from server.codec_calls import CLOSED, OpenCalls, stopped
 from server.codec_child import CALL, DONE, FAILED, OPENING, REPLY, STAGED, receive
 from server.codec_decoder import DecodeTicket, geometry_of
 from server.codec_rows import stage_rows
@@ -33,7 +35,10 @@ if TYPE_CHECKING:
     from server.errors import ServerError
 
 CHILD = "server.codec_child"
+_LOG = logging.getLogger("server.codec")
 _CLOSE_S = 10.0  # A call takes milliseconds; what takes so long hangs.
+_LOOK_S = 1  # A wait for the process is ended so often, to see whether it hangs.
+SILENT_S = 20  # Without an answer to a call it hangs: stopped, or its device is.
 
 
 class ProcessDecoder:
@@ -59,7 +64,12 @@ class ProcessDecoder:
         self._calls = OpenCalls()
         self._geometries: Mapping[int, Geometry] = {}
         self._closing = False
+        self._silent_s = 0.0  # Since when a decode has had no answer; opening may take its time.
+        self._decodes = False
         self._socket, theirs = socket.socketpair()
+        # Kept by the system, not by Python, whose own limit of time also forbids to wait.
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(_LOOK_S))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(SILENT_S))
         with theirs:
             try:
                 self._process = subprocess.Popen(
@@ -102,6 +112,7 @@ class ProcessDecoder:
         """
         staged = stage_rows(geometry_of(self._geometries, hop), rows)
         call = self._calls.add()
+        self._decodes = True
         self._send(CALL.pack(hop, len(rows)) + staged.astype(STAGED).tobytes())
         return DecodeTicket([call], rows)
 
@@ -121,26 +132,34 @@ class ProcessDecoder:
         self._socket.close()
 
     def _send(self, data: bytes) -> None:
-        # A process that is gone is for the reader to say: it knows how that ended.
-        with contextlib.suppress(ConnectionError):
+        try:
             self._socket.sendall(data)
+        except ConnectionError:
+            return  # A process that is gone is for the reader to say: it knows how that ended.
+        except BlockingIOError:
+            self._calls.fail(self._hangs())
+            self._process.kill()
 
     def _read(self) -> None:
         """Settle calls until the process ends."""
         failure: ServerError | None = None
-        with contextlib.suppress(EOFError):
+        try:
             while failure is None:
-                kind, rows, size = REPLY.unpack(receive(self._socket, REPLY.size))
-                data = receive(self._socket, size)
-                if kind == DONE:
-                    samples = np.frombuffer(data, np.int16)
-                    self._calls.finish([samples.reshape(rows, -1)] if rows else ())
-                elif kind == FAILED:
-                    failure = pickle.loads(data)
-                else:
-                    self._geometries = pickle.loads(data)
-                    self._calls.finish(())
-        code = self._process.wait()
+                failure = self._settle()
+        except EOFError:
+            pass
+        except TimeoutError:
+            failure = self._hangs()
+            self._process.kill()
+        except Exception as error:  # Whatever it is, nobody may wait for it.
+            _LOG.exception("the reader of the codec's process stopped")
+            failure = stopped("reader", error)
+            self._process.kill()
+        try:
+            code = self._process.wait(_CLOSE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
         if self._closing:
             failure = EngineDiedError(CLOSED)
         self._calls.fail(
@@ -150,3 +169,43 @@ class ProcessDecoder:
                 " again, and see what it or the system logged before"
             )
         )
+
+    def _settle(self) -> ServerError | None:
+        """Settle the oldest call with what comes next, or give the error after which none comes.
+
+        Raises:
+            EOFError: the process has ended.
+            TimeoutError: it hangs.
+        """
+        kind, rows, size = REPLY.unpack(receive(self._socket, REPLY.size, self._waited))
+        data = receive(self._socket, size, self._waited)
+        self._silent_s = 0.0
+        if kind == DONE:
+            samples = np.frombuffer(data, np.int16)
+            self._calls.finish([samples.reshape(rows, -1)] if rows else ())
+        elif kind == FAILED:
+            failure: ServerError = pickle.loads(data)
+            return failure
+        else:
+            self._geometries = pickle.loads(data)
+            self._calls.finish(())
+        return None
+
+    def _waited(self) -> None:
+        """Nothing has come for a moment. Moments are counted, and no clock is read: a machine that
+        was asleep, or a stopped server, has let none pass."""
+        waits = self._decodes and not self._closing and self._calls.are_open
+        self._silent_s = self._silent_s + _LOOK_S if waits else 0.0
+        if self._silent_s >= SILENT_S:
+            raise TimeoutError
+
+    def _hangs(self) -> ServerError:
+        return EngineDiedError(
+            f"the codec's process {self.pid} has not answered for {SILENT_S} s: it was stopped, or "
+            "its device hangs; start the server again"
+        )
+
+
+def _timeval(seconds: int) -> bytes:
+    """Seconds as socket options have them."""
+    return struct.pack("ll", seconds, 0)

@@ -163,7 +163,7 @@ class Lifecycle:
             await asyncio.wait_for(asyncio.shield(closing), CLOSE_S)
         except TimeoutError:
             _LOG.error("the engine does not end within %g s; ending without it", CLOSE_S)
-            _exit_now(code)
+            _exit_now(code or EXIT_ENGINE)
 
     def _start_loading(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Model]:
         loading: asyncio.Future[Model] = loop.create_future()

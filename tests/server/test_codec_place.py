@@ -22,6 +22,7 @@ from speech_servers import (
     same,
 )
 
+from server.codec_process import SILENT_S
 from server.lifecycle import EXIT_DRAINED, EXIT_ENGINE
 
 if TYPE_CHECKING:
@@ -106,6 +107,21 @@ def test_the_death_of_the_codecs_process_ends_a_server_that_nobody_uses(
         post(server, TEXT)
         codec_process(server).kill()
         assert server.process.wait(TIMEOUT_S) == EXIT_ENGINE
+
+
+def test_a_codec_process_that_hangs_ends_requests_and_the_server(
+    endless_voice: Path, tmp_path: Path
+) -> None:
+    with serving(endless_voice, tmp_path, "process") as server:
+        codec = codec_process(server)
+        with raw_request(server, LONG_TEXT) as client:
+            assert client.recv(1)
+            codec.suspend()
+            rest = read_all_of_chunked(client)
+            assert not rest.endswith(LAST_CHUNK)
+        assert server.process.wait(TIMEOUT_S) == EXIT_ENGINE
+        wait_for(lambda: not codec.is_running(), "the codec's process has ended")
+    assert f"has not answered for {SILENT_S} s" in (tmp_path / "log").read_text("utf-8")
 
 
 def test_a_server_that_is_killed_while_it_speaks_leaves_no_codec(
