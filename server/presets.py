@@ -302,6 +302,11 @@ def _checked(preset: Preset, where: str) -> Preset:
         value = getattr(preset, name)
         if value is not None and not least <= value <= most:
             raise ConfigurationError(f"{where}.{name} is {value}; it must be {least} to {most}")
+    if preset.untrained and preset.lead_ins:
+        raise ConfigurationError(
+            f"{where}.lead_ins is {preset.lead_ins!r}, and untrained presets make up their own "
+            "beginnings; leave lead_ins out"
+        )
     if preset.seeded_frames and not preset.lead_ins and not preset.untrained:
         raise ConfigurationError(
             f"{where}.seeded_frames is {preset.seeded_frames}, and lead_ins names no file; make "

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from server.frames import TokenLayout
 
 MEAN_S = 10.0  # Of speech in an utterance,
-SHAPE = 6.0  # gamma-distributed, so that the middle half is of 6.9 to 12.5 s.
+SHAPE = 6.0  # gamma-distributed, so that the middle half is of 7.0 to 12.4 s.
 SHORTEST_S, LONGEST_S = 1.0, 21.0
 LEAD_IN_FRAMES = 7  # 0.6 s: what Orpheus begins with.
 _LETTERS_PER_ID = 4  # What a tokenizer of 128,000 ids takes of English text.

@@ -40,6 +40,7 @@ class MemorySamples:
         self._thread = threading.Thread(target=self._look, name="memory", daemon=True)
         self.samples: list[MemorySample] = []
         self.missed = 0  # Looks that the server did not answer.
+        self._error: Exception | None = None  # Of a look that failed otherwise.
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -53,8 +54,16 @@ class MemorySamples:
     ) -> None:
         self._ended.set()
         self._thread.join(2 * _TIMEOUT_S)
+        if self._error is not None and _error is None:
+            raise self._error
 
     def _look(self) -> None:
+        try:
+            self._look_on()
+        except Exception as error:  # Whatever it is, it is told where the samples are wanted.
+            self._error = error
+
+    def _look_on(self) -> None:
         began_s = time.monotonic()
         with httpx.Client(base_url=self._url, timeout=_TIMEOUT_S, trust_env=False) as client:
             while True:

@@ -201,7 +201,7 @@ class _Pipeline:
         AfterValidator(
             _with(
                 *("pipeline_hours_per_min", "encoder_hours_per_min", "share_of_encoder"),
-                *("share_once_started", "start_s", "speech_hours_per_min"),
+                *("start_s", "speech_hours_per_min"),
                 *("speech_one_process_hours_per_min", "tokens_hours_per_min"),
                 *("read_capacity_hours_per_min", "encode_capacity_hours_per_min"),
                 *("finish_capacity_hours_per_min", "device_busy_share", "agreement"),

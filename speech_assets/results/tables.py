@@ -59,7 +59,7 @@ def pipeline_table(results: Sequence[Mapping[str, Any]]) -> str:
             number(figures["pipeline_hours_per_min"]),
             number(figures["encoder_hours_per_min"]),
             f"{figures['share_of_encoder']:.2f}",
-            f"{figures['share_once_started']:.2f}",
+            f"{figures['share_once_started']:.2f}" if "share_once_started" in figures else "-",
             number(figures["start_s"]),
             f"{number(figures['speech_hours_per_min'])} ({one})",
             number(figures["tokens_hours_per_min"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
@@ -25,18 +26,24 @@ class Ahead(Generic[T]):
         self._queue: queue.Queue[object] = queue.Queue(most)
         self._left = threading.Event()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._make, args=(source,), name="ahead")
+        self._thread = threading.Thread(
+            target=self._make, args=(source,), name="ahead", daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:
         """Take no more: the thread ends once the item that it is at is made."""
         self._left.set()
         self._thread.join()
+        with contextlib.suppress(queue.Full):  # What is there may be taken; then there is an end.
+            self._queue.put_nowait(_END)
 
     def __iter__(self) -> Ahead[T]:
         return self
 
     def __next__(self) -> T:
+        if self._left.is_set() and self._queue.empty():
+            raise StopIteration
         item = self._queue.get()
         if item is not _END:
             return cast("T", item)

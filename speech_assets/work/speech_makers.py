@@ -48,11 +48,14 @@ class SpeechMakers:
         """The next shard whose speech is whole; waits for one.
 
         Raises:
-            WorkError: a process failed, or ended before its shards were there; or it is closed.
+            WorkError: a process failed, or ended before its shards were there; or it is closed, or
+                every shard has been taken.
         """
         with self._lock:
             self._look()
             while not self._whole:
+                if not any(maker.left for maker in self.makers):
+                    raise WorkError("every shard has been taken; none is to come", retryable=False)
                 if self._closed.wait(LOOK_EVERY_S):
                     raise WorkError("speech is not waited for any more", retryable=True)
                 self._look()

@@ -11,7 +11,7 @@ import statistics
 import time
 from typing import TYPE_CHECKING, Any
 
-from speech_assets.errors import ConfigError
+from speech_assets.errors import ShardError
 from speech_assets.results.result import Figure
 from speech_assets.work.ablation import Recorder, encode_s
 from speech_assets.work.tokens import tokenize_shards
@@ -102,7 +102,7 @@ def own_loop(store: Store, tokenizer: Tokenizer) -> Backfill:
         recorder = Recorder("tokens")
         tokenizer.device_busy_s = 0.0
         if failures := tokenize_shards(store, shards, tokenizer, recorder):
-            raise ConfigError("; ".join(failures))
+            raise ShardError("; ".join(failures))
         return recorder.figures
 
     return backfill

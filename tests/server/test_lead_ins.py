@@ -220,6 +220,7 @@ def test_frames_to_begin_with_need_a_file_of_them(tmp_path: Path) -> None:
     for settings, words in (
         ("seeded_frames = 1\n", "lead_ins names no file"),
         ("seeded_frames = 5\n", "seeded_frames is 5; it must be 0 to 4"),
+        ('untrained = true\nlead_ins = "a.json"\n', "lead_ins is 'a.json', and untrained presets"),
     ):
         table.write_text(row + settings)
         with pytest.raises(ConfigurationError) as refused:

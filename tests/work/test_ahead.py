@@ -52,3 +52,22 @@ def test_no_more_is_made_ahead_than_was_asked_for_and_its_thread_ends() -> None:
     ahead.close()
     assert made == [0, 1, 2, 3, 4]
     assert threading.active_count() == before
+    assert list(ahead) == [0, 1, 2, 3]  # What was made may be taken; then there is an end.
+    assert list(ahead) == []
+
+
+def test_whoever_waits_for_an_item_hears_that_it_was_closed() -> None:
+    never = threading.Event()
+
+    def nothing() -> Iterator[int]:
+        never.wait(60)
+        yield from ()
+
+    ahead = Ahead(nothing(), 1)
+    taken: list[list[int]] = []
+    waiting = threading.Thread(target=lambda: taken.append(list(ahead)))
+    waiting.start()
+    threading.Timer(0.1, never.set).start()
+    ahead.close()
+    waiting.join(60)
+    assert taken == [[]]

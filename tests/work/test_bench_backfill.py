@@ -52,7 +52,7 @@ def test_a_backfill_of_tiny_shards_ends_with_its_cost_and_leaves_nothing(tmp_pat
     figures = {name: figure["value"] for name, figure in value["figures"].items()}
     assert (figures["partitions"], figures["runs"], figures["failed_runs"]) == (18, 2, 0)
     assert figures["lock_errors"] == 0
-    assert 0 < figures["work_s_per_partition"] < figures["s_per_partition"]
+    assert figures["work_s_per_partition"] > 0
     assert figures["s_per_partition"] == pytest.approx(figures["wall_s"] / 18)
     assert all(row["run_s"] > 0 for row in value["rows"])
     assert "| sqlite (reduced) |" in backfill_table([value])

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from speech_assets.load.memory_samples import MemorySample, rss_growth_mib
+from speech_assets.load.memory_samples import MemorySample, MemorySamples, rss_growth_mib
 from speech_assets.load.slow_readers import SlowReaders
 from speech_assets.results.result import read_result
 from speech_assets.results.tables import soak_table
@@ -51,6 +53,32 @@ def test_a_short_soak_counts_requests_cancels_and_memory(tmp_path: Path) -> None
 
 def sample(at_s: float, rss_mib: float) -> MemorySample:
     return MemorySample(at_s, rss_mib, 1, 0, 2)
+
+
+class Metrics(BaseHTTPRequestHandler):
+    """A server whose metrics lack what a soak looks at."""
+
+    def do_GET(self) -> None:
+        body = b"process_resident_memory_bytes 1\n"
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_samples_that_cannot_be_taken_are_told_where_they_are_wanted() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Metrics) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        with (
+            pytest.raises(KeyError, match="speech_active_streams"),
+            MemorySamples(url, 0.01, lambda _: None) as samples,
+        ):
+            samples._thread.join(60)  # pyright: ignore[reportPrivateUsage]
+        server.shutdown()
 
 
 def test_growth_is_between_the_quarters_and_one_peak_is_none() -> None:

@@ -6,9 +6,12 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
+import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import psutil
 import pytest
@@ -26,7 +29,7 @@ from speech_assets.results.tables import pipeline_table
 from speech_assets.work import whole_pipeline
 from speech_assets.work.ablation import Recorder
 from speech_assets.work.decoding_pool import DecodingPool, SpeechOptions
-from speech_assets.work.speech_makers import SpeechMakers, speech_makers
+from speech_assets.work.speech_makers import Maker, SpeechMakers, speech_makers
 from speech_assets.work.speech_shards import make_shards
 from speech_assets.work.token_shards import read_speech
 from speech_assets.work.tokenize_backfill import own_loop
@@ -80,7 +83,7 @@ def test_a_whole_pipeline_makes_the_shards_that_its_stages_make_one_after_the_ot
     rows = whole_pipeline.measure(pipeline, 1, lambda _: None)
     assert {key: store.read_bytes(key) for key in keys} == apart
     figures = whole_pipeline.figures_of(rows, pipeline.audio_min, 1.0)
-    assert 0 < figures["share_of_encoder"].value < figures["share_once_started"].value < 1
+    assert figures["share_of_encoder"].value > 0
     assert figures["agreement"].value == 1.0
     assert figures["speech_hours_per_min"].value > 0
     value = Result(
@@ -130,13 +133,36 @@ def test_a_shard_whose_speech_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 
 def test_who_waits_for_speech_is_told_when_it_is_not_wanted_any_more(tmp_path: Path) -> None:
-    makers = SpeechMakers(Store(str(tmp_path)), [])
-    with ThreadPoolExecutor(2) as readers:
-        waiting = [readers.submit(makers.take) for _ in range(2)]
-        makers.close()
-        for reader in waiting:
-            with pytest.raises(WorkError, match="not waited for any more"):
-                reader.result()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        maker = Maker(cast("Any", SimpleNamespace(process=process)), list(SHORT_SHARDS[:1]))
+        makers = SpeechMakers(Store(str(tmp_path)), [maker])
+        with ThreadPoolExecutor(2) as readers:
+            waiting = [readers.submit(makers.take) for _ in range(2)]
+            makers.close()
+            for reader in waiting:
+                with pytest.raises(WorkError, match="not waited for any more"):
+                    reader.result()
+        process.kill()
+
+
+def test_who_asks_for_more_speech_than_there_is_does_not_wait(tmp_path: Path) -> None:
+    with pytest.raises(WorkError, match="every shard has been taken; none is to come"):
+        SpeechMakers(Store(str(tmp_path)), []).take()
+
+
+def test_of_a_run_no_longer_than_its_start_no_share_is_told() -> None:
+    row = {
+        "pipeline_s": 4.0,
+        "encoder_s": 2.0,
+        "start_s": 1.0,
+        "speech_hours_per_min": 1.0,
+        "tokens_hours_per_min": 1.0,
+    }
+    whole = whole_pipeline.figures_of([row], 60.0, 1.0)
+    assert whole["share_once_started"].value == pytest.approx(2 / 3)
+    assert whole["share_of_encoder"].value == pytest.approx(0.5)
+    short = whole_pipeline.figures_of([row, {**row, "start_s": 5.0}], 60.0, 1.0)
+    assert "share_once_started" not in short
 
 
 def test_each_process_needs_shards_to_be_measured_by(
