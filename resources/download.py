@@ -93,6 +93,10 @@ def _download(
     patience: Patience,
 ) -> Downloaded:
     part = part_of(target)
+    if target.is_dir():
+        raise DownloadError(
+            f"{target} is a folder, and the file of that name is to go there; move it away"
+        )
     if target.exists():
         if wanted.size_bytes not in (None, target.stat().st_size):
             raise DownloadError(

@@ -9,11 +9,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import reprlib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -29,7 +30,7 @@ TABLE = Path(__file__).parent.parent / "libritts_r.toml"
 # Least and most. More rows are a typing error: these are some 100,000 hours in one split, and every
 # shard is counted whenever the definitions load.
 _COUNTS = {
-    "size_bytes": (0, 1e15),
+    "size_bytes": (1, 1e15),
     "files": (1, 1e6),
     "rows": (1, 5e7),
     "rows_at_most": (1, 5e7),
@@ -88,6 +89,11 @@ def corpus_catalogue(corpus: Corpus) -> Catalogue:
     """
     catalogue = load_catalogue(Path(corpus.catalogue) if corpus.catalogue else TABLE)
     known = catalogue.splits(corpus.origin)
+    if not known:
+        raise ConfigError(
+            f"corpora.{corpus.name}: its catalogue has no split of origin {corpus.origin!r}; name "
+            "one, or take the other origin"
+        )
     for split in corpus.take:
         if split not in known:
             raise ConfigError(
@@ -140,6 +146,12 @@ def load_catalogue(path: Path) -> Catalogue:
         for name in ("source", "licence", "url", "repository", "revision"):
             if not isinstance(value := getattr(catalogue, name), str | None) or value == "":
                 raise ConfigError(f"catalogue {path}: {name} is {value!r}; it must be a text")
+        revision = catalogue.revision
+        if revision is not None and not _is_place(revision):
+            raise ConfigError(
+                f"catalogue {path}: hub.revision is {reprlib.repr(revision)}; give a commit, branch"
+                " or tag"
+            )
         for place, table in (("", tables), ("openslr.", openslr), ("hub.", hub)):
             _check_sources(path, place, table)
     except (KeyError, TypeError, AttributeError) as error:
@@ -156,6 +168,7 @@ def _splits(
     path: Path, origin: str, table: Mapping[str, Any], kind: type[EntryT]
 ) -> dict[str, EntryT]:
     splits: dict[str, EntryT] = {}
+    places: dict[str, str] = {}
     for name, row in table["splits"].items():
         place = f"catalogue {path}: {origin}.splits.{name}"
         try:
@@ -183,15 +196,33 @@ def _splits(
                 raise ConfigError(
                     f"{place}.{column} is {value}; it must be from {least} to {most:.0e}"
                 )
-        where = entry.file if isinstance(entry, ArchivedSplit) else entry.folder
-        if PurePosixPath(where).is_absolute() or ".." in PurePosixPath(where).parts:
-            raise ConfigError(f"{place} is at {where!r}; give a place below its origin")
+        where = _place(entry)
+        if not _is_place(where):
+            raise ConfigError(
+                f"{place} is at {reprlib.repr(where)}; give a place below its origin, as "
+                "train/clean.tar.gz"
+            )
+        if (other := places.setdefault(where, name)) != name:
+            raise ConfigError(f"{place} is at {where!r}, where {other} is; give each its own")
         if isinstance(entry, ArchivedSplit) and entry.md5 is not None:
             if not re.fullmatch(r"[0-9a-f]{32}", md5 := entry.md5.lower()):
                 raise ConfigError(f"{place}.md5 is {entry.md5!r}; it must be 32 hex digits")
             entry = dataclasses.replace(entry, md5=md5)
         splits[name] = entry
     return splits
+
+
+def _place(entry: ArchivedSplit | HubSplit) -> str:
+    return entry.file if isinstance(entry, ArchivedSplit) else entry.folder
+
+
+def _is_place(text: str) -> bool:
+    """Whether it is a relative path of plain names, and no more of a URL."""
+    return (
+        text.isprintable()
+        and not set(text) & set("?#:\\")
+        and all(part not in ("", ".", "..") and len(part) <= 200 for part in text.split("/"))
+    )
 
 
 def _check_sources(path: Path, place: str, table: Mapping[str, Any]) -> None:

@@ -92,8 +92,6 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     presets = [load_preset(name.strip()) for name in arguments.preset.split(",")]
     for preset in presets:
         _levels_of(preset, options)
-    if arguments.out is not None:
-        measured_process.check_out(arguments.out)
     failed: list[str] = []
     for preset in presets:
         try:

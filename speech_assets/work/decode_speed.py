@@ -22,7 +22,7 @@ from speech_assets.errors import ConfigError, SpeechAssetsError
 from speech_assets.profiles import DEFAULT_STORE
 from speech_assets.quantize.shapes import named_shape
 from speech_assets.quantize.speed import KIND
-from speech_assets.work import measured_process, worker
+from speech_assets.work import worker
 from speech_assets.work.decode_measurement import (
     FULL_RUNS,
     FULL_STEPS,
@@ -80,8 +80,6 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
         named_shape(options.shape)
     names = preset_names(arguments.preset)
     check_streams(names, options.streams)
-    if arguments.out is not None:
-        measured_process.check_out(arguments.out)
     outcomes: list[dict[str, Any]] = []
     for name in names:
         outcome = _outcome(name, options, arguments.out, reporter)

@@ -59,6 +59,7 @@ def main() -> None:
     add("--frames", type=int, choices=range(1, MOST_FRAMES + 1), default=1, help="of each")
     add("--count", type=worker.at_least(1), default=COUNT, help="lead-ins of each voice")
     add("--out", type=Path, required=True, help="the file, for the preset's `lead_ins`")
+    parser.set_defaults(out_is_file=True)
     worker.run(_work, parser)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from resources.errors import ResourceError
 from server.errors import ServerError
 from server.files import write_json
-from speech_assets.errors import ConfigError, SpeechAssetsError
+from speech_assets.errors import SpeechAssetsError
 from speech_assets.work import worker
 
 if TYPE_CHECKING:
@@ -88,16 +88,3 @@ def answer(measure: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # vLLM and NCCL have complaints of their own for an interpreter that ends.
-
-
-def check_out(folder: Path) -> None:
-    """Raises ConfigError where nothing can be written, before minutes of measuring."""
-    probe = folder / ".writable"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        raise ConfigError(
-            f"--out {folder}: {error.strerror or error}; give a folder that can be written"
-        ) from error

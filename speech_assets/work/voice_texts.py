@@ -52,6 +52,7 @@ def argument_parser() -> argparse.ArgumentParser:
     """Arguments of the command."""
     parser = worker.argument_parser("voice_texts", __doc__ or "")
     parser.add_argument("--out", type=Path, required=True, help="text.jsonl.xz to write")
+    parser.set_defaults(out_is_file=True)
     parser.add_argument(
         "--root",
         type=Path,

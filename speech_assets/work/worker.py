@@ -29,6 +29,7 @@ from server.errors import ServerError
 from server.lifeline import end_with_parent
 from speech_assets.errors import SpeechAssetsError
 from speech_assets.results.provenance import place_of
+from speech_assets.work.out_place import check_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -208,6 +209,8 @@ def _attempt(
     reporter: Reporter,
 ) -> int:
     try:
+        if (out := getattr(arguments, "out", None)) is not None:
+            check_out(out, is_file=getattr(arguments, "out_is_file", False))
         work(arguments, reporter)
     except (SpeechAssetsError, ResourceError, ServerError) as error:
         retryable = bool(getattr(error, "retryable", False))

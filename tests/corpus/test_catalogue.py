@@ -71,6 +71,19 @@ def test_a_catalogue_of_ones_own_replaces_it(tmp_path: Path) -> None:
     assert taken_splits(corpus) == ["dev-clean"]
 
 
+def test_two_splits_of_one_file_are_refused(tmp_path: Path) -> None:
+    line = next(line for line in SMALL.splitlines() if line.startswith("dev-clean = { file"))
+    text = SMALL.replace(line, f"{line}\n{line.replace('dev-clean', 'dev-other', 1)}")
+    assert "is at 'dev_clean.tar.gz', where dev-clean is" in refusal(tmp_path, text)
+
+
+def test_a_catalogue_without_a_split_of_the_origin_is_said(tmp_path: Path) -> None:
+    line = next(line for line in SMALL.splitlines() if line.startswith("dev-clean = { file"))
+    path = write_catalogue(tmp_path, SMALL.replace(line, ""))
+    with pytest.raises(ConfigError, match="its catalogue has no split of origin 'openslr'"):
+        corpus_catalogue(Corpus("mine", "libritts-r", catalogue=path))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
@@ -83,6 +96,22 @@ def test_a_catalogue_of_ones_own_replaces_it(tmp_path: Path) -> None:
         ('licence = "CC BY 4.0"\n', "", "lacks 'licence'; it has the form of libritts_r.toml"),
         ('repository = "owner/libritts_r"', "repository = 3", "repository is 3; it must be a text"),
         ('"dev_clean.tar.gz"', '"../dev_clean.tar.gz"', "give a place below its origin"),
+        *(
+            ('"dev_clean.tar.gz"', f'"{place}"', "give a place below its origin")
+            for place in (
+                "",
+                ".",
+                "a/./b",
+                "a//b",
+                "/a",
+                "a/",
+                "http://x/y",
+                "a?b",
+                "a\\u0000b",
+                "x" * 300,
+            )
+        ),
+        ("[hub]", '[hub]\nrevision = "../x"', "hub.revision is '../x'; give a commit"),
         ("dev-clean = { file", '"dev/clean" = { file', "a split's name may hold only letters"),
         ("[hub]", "[hub", "is not TOML"),
         ("[hub]", "x = " + "[" * 5_000 + "]" * 5_000 + "\n[hub]", "is nested too deep"),
@@ -96,7 +125,7 @@ def test_a_catalogue_of_ones_own_replaces_it(tmp_path: Path) -> None:
         (
             "size_bytes = 1,",
             "size_bytes = -1,",
-            "dev-clean.size_bytes is -1; it must be from 0",
+            "dev-clean.size_bytes is -1; it must be from 1",
         ),
         ("rows = 3 }", "rows = 0, rows_at_most = 3 }", "dev-clean.rows is 0; it must be from 1"),
         (MD5, MD5 + " ", f"dev-clean.md5 is '{MD5} '; it must be 32 hex digits"),
