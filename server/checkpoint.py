@@ -95,6 +95,11 @@ def open_shape(folder: Path) -> Checkpoint:
     """
     config_path = folder / "config.json"
     config = read_json(config_path)
+    if weights := sorted(folder.glob("*.safetensors")):
+        raise WeightsError(
+            f"{weights[0]} holds weights, and an untrained preset would serve random ones as them; "
+            "set untrained = false, or give a folder without weights"
+        )
     try:
         return replace(_checkpoint(folder, config, read_layout(folder), 0), untrained=True)
     except KeyError as error:

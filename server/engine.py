@@ -158,8 +158,9 @@ def find_device(choice: Literal["auto", "cpu", "cuda"]) -> Literal["cpu", "cuda"
     found = torch.cuda.is_available()
     if choice == "cuda" and not found:
         raise ConfigurationError(
-            f"device cuda: PyTorch {torch.__version__} finds no GPU; use --device cpu, or install "
-            "the GPU environment (make setup SPEECH_STACK=gpu)"
+            f"device cuda: PyTorch {torch.__version__} finds no GPU; choose the CPU "
+            "(the preset's device = \"cpu\", a server's --device cpu), or install the GPU "
+            "environment where there is one (make setup SPEECH_STACK=gpu)"
         )
     return "cuda" if found else "cpu"
 

@@ -7,12 +7,10 @@ import json
 import math
 import os
 import re
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import Any, cast
 
-from server.errors import WeightsError
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from server.errors import ConfigurationError, WeightsError
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 PLAIN_NAME = "1 to 100 letters, digits, '.', '-' and '_', the first a letter or digit"
@@ -26,6 +24,22 @@ def is_plain_name(text: str) -> bool:
     No empty one, no path, nothing that begins as what lies beside a folder does (`.NAME.lock`).
     """
     return _PLAIN_NAME.fullmatch(text) is not None
+
+
+def user_path(text: str) -> Path:
+    """The path that somebody wrote: `~` and `~NAME` stand for homes.
+
+    Raises:
+        ConfigurationError: there is no such home, or the text is no path.
+    """
+    if "\0" in text:
+        raise ConfigurationError(f"{text!r} is no path: a NUL is in it; take it out")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise ConfigurationError(
+            f"{text!r}: {str(error).rstrip('.').lower()}; write the whole path"
+        ) from error
 
 
 def read_json(

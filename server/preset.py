@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from server.checks import CHECKS_FILE
 from server.engine import EngineSettings, fastest_cpu_dtype
 from server.errors import ConfigurationError, WeightsError
-from server.files import PLAIN_NAME, is_plain_name
+from server.files import PLAIN_NAME, is_plain_name, user_path
 from server.plan import PlannerConfig
 from server.recipe import Recipe
 from server.weights import WeightsLocation, parse_location
@@ -171,7 +171,7 @@ class Preset:
                 f"preset {self.name}: its checkpoint is in the store, and the store {store!r} is "
                 "not a folder; give one by SPEECH_STORE or --store, or the checkpoint by --model"
             )
-        return Path(store).expanduser().resolve() / CHECKPOINTS / name
+        return user_path(store).resolve() / CHECKPOINTS / name
 
     @property
     def stored_as(self) -> str | None:
@@ -212,7 +212,7 @@ class Preset:
         """The file that utterances begin from; None where they begin by themselves."""
         if not self.seeded_frames or not self.lead_ins:
             return None
-        return self.base / Path(self.lead_ins).expanduser()
+        return self.base / user_path(self.lead_ins)
 
     def config(self) -> dict[str, Any]:
         """The settings by name as JSON has them, without what only describes or places the row."""

@@ -7,8 +7,10 @@ whose rows are added to it.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 import os
+import reprlib
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -17,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from server.checks import RECORD_FILE, Served
 from server.errors import ConfigurationError, WeightsError
-from server.files import PLAIN_NAME, is_plain_name, read_json
+from server.files import PLAIN_NAME, is_plain_name, read_json, user_path
 from server.lead_ins import MOST_FRAMES
 from server.preset import STORE as STORE
 from server.preset import Preset as Preset
@@ -68,7 +70,7 @@ def load_presets(environment: Mapping[str, str] | None = None) -> dict[str, Pres
     environment = os.environ if environment is None else environment
     presets = _read(TABLE)
     if user := environment.get(VARIABLE, ""):
-        presets |= _read(Path(user).expanduser().resolve())
+        presets |= _read(user_path(user).resolve())
     owners: dict[str, str] = {}
     for preset in presets.values():
         for name in (preset.name, *preset.aliases):
@@ -97,8 +99,8 @@ def overridden(
             if not text.strip():
                 raise ConfigurationError(f"--{name} is empty; give a folder or OWNER/NAME@REVISION")
             parse_location(text)  # Raises where there is nothing.
-            is_folder = Path(text).expanduser().is_dir()
-            given[name] = str(Path(text).expanduser().resolve()) if is_folder else text
+            is_folder = user_path(text).is_dir()
+            given[name] = str(user_path(text).resolve()) if is_folder else text
     if device != "auto":
         given["device"] = device
     changes = {name: value for name, value in given.items() if value is not None}
@@ -216,7 +218,7 @@ def _check_owner(preset: Preset, presets: Mapping[str, Preset]) -> None:
 
 def _place(text: str, preset: Preset) -> str:
     """A base model as a row names it: a repository, or a folder from where the row's file is."""
-    return text if is_repository(text) else str((preset.base / Path(text).expanduser()).resolve())
+    return text if is_repository(text) else str((preset.base / user_path(text)).resolve())
 
 
 def _read(path: Path) -> dict[str, Preset]:
@@ -252,6 +254,13 @@ def _build(path: Path, name: str, row: object) -> Preset:
     if isinstance(recipe, dict):
         known = {f.name for f in dataclasses.fields(Recipe)}
         _check_keys(cast("dict[str, object]", recipe), known, f"{where}.checkpoint")
+    for key, value in row.items():
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ConfigurationError(
+                f"{where}.{key} is {reprlib.repr(value)}: {error}; correct it"
+            ) from error
     try:
         # Through JSON, so that strict types still take a list for a tuple.
         text = json.dumps({**row, "name": name, "base": str(path.parent)}, allow_nan=False)
@@ -262,7 +271,7 @@ def _build(path: Path, name: str, row: object) -> Preset:
         if first["type"] == "missing":
             raise ConfigurationError(f"{place} is missing; the row must have it") from error
         raise ConfigurationError(
-            f"{place} is {first['input']!r}: {first['msg']}; correct it"
+            f"{place} is {reprlib.repr(first['input'])}: {first['msg']}; correct it"
         ) from error
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{where}: {error}; correct it") from error
@@ -274,8 +283,11 @@ def _check_keys(row: Iterable[str], settings: Iterable[str], where: str) -> None
     known = sorted(settings)
     for key in row:
         if key not in known:
+            near = difflib.get_close_matches(key, known, 1)
+            meant = f"did you mean {near[0]}? " if near else ""
             raise ConfigurationError(
-                f"{where}.{key} is not a setting; the settings are {', '.join(known)}"
+                f"{where}.{reprlib.repr(key)[1:-1]} is not a setting; {meant}the settings are "
+                f"{', '.join(known)}"
             )
 
 
@@ -312,6 +324,15 @@ def _checked(preset: Preset, where: str) -> Preset:
             f"{where}.seeded_frames is {preset.seeded_frames}, and lead_ins names no file; make "
             "one (python -m speech_assets.work.lead_ins --help), or set seeded_frames = 0"
         )
+    try:
+        _ = preset.lead_ins_path
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{where}.lead_ins is {error}") from error
+    for name in ("model", "codec"):
+        if getattr(preset, name) is not None and not str(getattr(preset, name)).strip():
+            raise ConfigurationError(
+                f"{where}.{name} is empty; give a folder or OWNER/NAME@REVISION"
+            )
     recipe = preset.checkpoint
     if recipe is not None and not (1 <= recipe.group_size <= 65_536 and recipe.limit_nats > 0):
         raise ConfigurationError(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from server.errors import ConfigurationError, WeightsError
+from server.files import user_path
 from server.noted_hashes import hash_of, read_notes
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def parse_location(text: str, *, base: Path | None = None) -> WeightsLocation:
     """
     if match := _REPOSITORY.fullmatch(text):
         return WeightsLocation(repository=match["repository"], revision=match["revision"])
-    folder = Path(text).expanduser()
+    folder = user_path(text)
     if base is not None and not folder.is_absolute():
         folder = base / folder
     if text and folder.is_dir():

@@ -17,7 +17,8 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from server.files import PLAIN_NAME, is_plain_name
+from server.errors import ConfigurationError
+from server.files import PLAIN_NAME, is_plain_name, user_path
 from server.presets import DEFAULT_STORE as DEFAULT_STORE
 from speech_assets.corpus.catalogue import Origin
 from speech_assets.corpus.shards import is_split_name
@@ -112,7 +113,7 @@ def load_profile(environment: Mapping[str, str] | None = None) -> Profile:
     tables = _read(TABLE)
     user = environment.get("SPEECH_PROFILES", "")
     if user:
-        for table, rows in _read(Path(user).expanduser().resolve()).items():
+        for table, rows in _read(_path(user, "SPEECH_PROFILES").resolve()).items():
             tables.setdefault(table, {}).update(rows)
     name = environment.get("SPEECH_PROFILE", "") or "embedded"
     row = _row(tables, "profiles", name, "SPEECH_PROFILE")
@@ -175,6 +176,13 @@ def _check_corpus(corpus: Corpus) -> None:
             )
 
 
+def _path(text: str, where: str) -> Path:
+    try:
+        return user_path(text)
+    except ConfigurationError as error:
+        raise ConfigError(f"{where} is {error}") from error
+
+
 def _read(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -195,11 +203,13 @@ def _read(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
             # A folder is looked up from the file that names it, not from where the command runs.
             asr = row.get("asr")
             if isinstance(asr, str) and asr.endswith(".pt"):
-                row["asr"] = str((path.parent / Path(asr).expanduser()).resolve())
+                row["asr"] = str(
+                    (path.parent / _path(asr, f"{path}: {table}.{name}.asr")).resolve()
+                )
             for key in ("path", "location", "catalogue"):
                 value = row.get(key)
                 if isinstance(value, str) and value and "://" not in value:
-                    folder = path.parent / Path(value).expanduser()
+                    folder = path.parent / _path(value, f"{path}: {table}.{name}.{key}")
                     if key != "location" or folder.exists() or value.startswith((".", "/", "~")):
                         row[key] = str(folder.resolve())
     return tables

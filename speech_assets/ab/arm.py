@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from server.codec_form import FORMS
 from server.errors import ConfigurationError
+from server.files import user_path
 from server.presets import VARIABLE, load_preset
 from speech_assets.ab.scratch import scratch_folder
 from speech_assets.errors import ConfigError
@@ -150,7 +151,7 @@ def _check(arm: Arm) -> None:
 
 def _value(name: str, text: str) -> Any:
     if name in _PLACES:
-        path = Path(text).expanduser()
+        path = user_path(text)
         # From where the command runs, not from the file that has the preset.
         return str(path.resolve()) if path.exists() else text
     try:

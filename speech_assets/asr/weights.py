@@ -14,6 +14,7 @@ import torch
 import whisper
 from filelock import FileLock
 
+from server.files import user_path
 from speech_assets.asr import packaged
 from speech_assets.asr.errors import AsrDownloadError, AsrWeightsError
 from speech_assets.errors import ConfigError
@@ -41,7 +42,7 @@ def load_weights(location: str, device: str) -> tuple[str, Whisper]:
         return packaged.NAME, packaged.packaged_whisper().to(device)
     if location in whisper.available_models():
         return f"whisper {location}", _download(location, device)
-    path = Path(location).expanduser()
+    path = user_path(location)
     if path.suffix != ".pt":
         names = ", ".join([PACKAGED, *whisper.available_models()])
         raise ConfigError(

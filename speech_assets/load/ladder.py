@@ -12,11 +12,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, cast
 
 from pydantic import ConfigDict, with_config
 
+from server.files import user_path
 from server.presets import STORE, Preset
 from speech_assets.errors import ConfigError
 
@@ -130,7 +130,7 @@ def changed(preset: Preset, name: str, settings: Mapping[str, Any]) -> str:
         raise ConfigError(f"{unknown[0]!r} is no setting of a preset; there are {switches()}")
     del row["name"]
     for place in ("model", "codec", "lead_ins"):
-        path = preset.base / Path(str(row[place])).expanduser()
+        path = preset.base / user_path(str(row[place]))
         if path.exists():
             row[place] = str(path.resolve())
     if preset.stored_as is not None:

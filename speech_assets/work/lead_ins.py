@@ -67,6 +67,11 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     # Before torch loads, which reads it then: of its C++ side only errors are for a user.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     preset = load_preset(arguments.preset)
+    if preset.untrained:
+        raise ConfigError(
+            f"preset {preset.name} is untrained and makes up its own lead-ins: seeded_frames alone "
+            "is enough; name a preset with weights"
+        )
     folder = local_folder(preset.model_location(Store(arguments.store).root), MODEL_FILES)
     codec_folder = local_folder(preset.codec_location(), CODEC_FILES)
     checkpoint = open_checkpoint(folder)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from conftest import CODEC
+from conftest import CODEC, ROOT
 
 from server import frames
 from server.codec import load_codec
@@ -226,3 +229,18 @@ def test_frames_to_begin_with_need_a_file_of_them(tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError) as refused:
             load_presets({"SPEECH_PRESETS": str(table)})
         assert words in str(refused.value)
+
+
+def test_an_untrained_preset_needs_no_lead_ins_made(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "speech_assets.work.lead_ins", "--preset", "untrained-bf16",
+         "--out", str(tmp_path / "lead_ins.json")],
+        cwd=ROOT,
+        env={**os.environ, "SPEECH_PRESETS": "server/untrained_presets.toml"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert "is untrained and makes up its own lead-ins: seeded_frames alone is enough" in line

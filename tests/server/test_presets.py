@@ -141,13 +141,22 @@ def test_every_switch_reaches_the_engine_or_the_planner(tmp_path: Path) -> None:
         ("max_streams = 0", r"presets\.mine\.max_streams is 0; it must be 1 to 4096"),
         ("top_p = 0.0", r"presets\.mine\.top_p is 0\.0"),
         ("largest_hop = 3", r"presets\.mine: planner largest_hop 3: need 1, 2 or 4"),
-        ("top_p = nan", r"presets\.mine: .*JSON compliant"),
-        ("max_queue = 2020-01-01", r"presets\.mine: .*not JSON serializable"),
+        ("top_p = nan", r"presets\.mine\.top_p is nan: .*JSON compliant"),
+        ("max_queue = 2020-01-01", r"presets\.mine\.max_queue is datetime.*not JSON serializable"),
         (
             'checkpoint = { scheme = "bf16", max_mean_kl = 0.1 }',
-            r"presets\.mine\.checkpoint\.max_mean_kl is not a setting; the settings are base, g",
+            r"presets\.mine\.checkpoint\.max_mean_kl is not a setting; did you mean max_mean_kl",
         ),
         ("aliases = ['']", r"presets\.mine\.aliases has ''"),
+        ("codec_placee = 'thread'", r"codec_placee is not a setting; did you mean codec_place"),
+        (
+            "seeded_frames = 1\nlead_ins = '~nobodyxx/l.json'",
+            r"presets\.mine\.lead_ins is '~nobodyxx/l\.json': could not determine home directory",
+        ),
+        (
+            'seeded_frames = 1\nlead_ins = "a\\u0000b"',
+            r"presets\.mine\.lead_ins is 'a\\x00b' is no path: a NUL is in it",
+        ),
         ("name = 'other'", r"presets\.mine\.name is not a setting"),
         ("aliases = ['embedded']", "'embedded' is of presets embedded-bf16 and mine"),
     ],
@@ -164,6 +173,7 @@ def test_a_wrong_setting_is_named_with_its_file_and_row(
     ("toml", "message"),
     [
         ('[presets.mine]\nmodel = "."\n', "presets.mine.codec is missing"),
+        ('[presets.mine]\nmodel = ""\ncodec = "."\n', "presets.mine.model is empty; give a"),
         ("[models.mine]\n", "unknown table [models]"),
         ("presets = 3\n", "no table [presets.NAME]"),
         ("[presets]\nmine = 3\n", "presets.mine is 3; it must be a table"),
@@ -396,6 +406,6 @@ def test_a_gpu_that_is_not_there_is_named() -> None:
         assert find_device("auto") == find_device("cuda") == "cuda"
     else:
         assert find_device("auto") == "cpu"
-        with pytest.raises(ConfigurationError, match="finds no GPU; use --device cpu"):
+        with pytest.raises(ConfigurationError, match="finds no GPU; choose the CPU"):
             find_device("cuda")
     assert find_device("cpu") == "cpu"

@@ -12,7 +12,9 @@ from speech_servers import TIMEOUT_S, metric
 
 from resources.speech_server import SpeechServer
 from server import frames
+from server.checkpoint import open_shape
 from server.engine import Engine, EngineFacts, EngineOutput, Generation, Sampling
+from server.errors import WeightsError
 from server.files import read_json
 from server.frames import ORPHEUS
 from server.presets import load_presets
@@ -34,6 +36,7 @@ from speech_assets.sentences import LONG_SENTENCES, SENTENCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
 TABLE = "server/untrained_presets.toml"
 QUIET, LOUD = 1, 300
@@ -155,6 +158,14 @@ def test_an_end_that_comes_by_chance_is_passed_over(most: int, reason: str) -> N
 def test_the_config_says_that_the_weights_are_random(server: SpeechServer) -> None:
     config = server.config()
     assert config["settings"]["untrained"] is True
+
+
+def test_a_folder_with_weights_is_not_served_as_random_ones(tmp_path: Path) -> None:
+    checkpoint = write_shape(tmp_path, SHAPES["orpheus-tiny"], "bf16", None)
+    assert open_shape(tmp_path).untrained
+    (checkpoint.folder / "model.safetensors").touch()
+    with pytest.raises(WeightsError, match="holds weights, and an untrained preset would serve"):
+        open_shape(tmp_path)
 
 
 def test_drawn_lengths_are_of_ten_seconds_in_the_mean() -> None:
