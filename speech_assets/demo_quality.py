@@ -94,7 +94,7 @@ def quality_lines(store: Store, presets: Sequence[str]) -> list[str]:
             continue
         clips = len(made["rows"])
         lines.append(f"  {name}: {_wer(made)} of {clips} clips; {judged(made).detail}")
-    heard = ["Heard by Whisper, words wrong:", *lines] if lines else []
+    heard = ["Heard by Whisper, words wrong (4.30 for 4:30 is none):", *lines] if lines else []
     compared = [
         line
         for name in presets[1:]
