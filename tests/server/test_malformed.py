@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 COUNT = 1_000
-# Of some thousand requests, many of them spoken; one that were kept with its body would be 100 KB and
-# more. What is made once grows with what goes on beside it: 14 to 34 MB were seen, and no more later.
+# Of some thousand requests, many of them spoken: one that were kept with its body would be 100 KB
+# and more. What is made once depends on what goes on beside it: 14 to 34 MB were seen.
 LARGEST_GROWTH_BYTES = 64 << 20
 CONFIGURATION = """
 # The routes of cloning say 501 and mean it.
