@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from resources.scratch import scratch_folder
 from server.codec_form import FORMS
 from server.errors import ConfigurationError
 from server.files import user_path
 from server.presets import VARIABLE, load_preset
-from speech_assets.ab.scratch import scratch_folder
 from speech_assets.errors import ConfigError
 from speech_assets.load.ladder import changed
 from speech_assets.results.provenance import place_of
@@ -139,7 +139,7 @@ def _check(arm: Arm) -> None:
     if text is None:
         load_preset(arm.preset).codec_location()
         return
-    with scratch_folder() as folder:
+    with scratch_folder("ab") as folder:
         table = folder / "presets.toml"
         table.write_text(text, encoding="utf-8")
         try:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import httpx
 
 from resources.errors import WorkError
+from resources.scratch import scratch_folder
 from resources.speech_server import SpeechServer
 from server.presets import VARIABLE
 from speech_assets.ab.arm import LETTERS, Arm, Letter, shown_settings
@@ -21,7 +22,6 @@ from speech_assets.ab.errors import AskError
 from speech_assets.ab.memory import Memory, memory_of
 from speech_assets.ab.plan import Ask, Order, blocks, turns
 from speech_assets.ab.raw import RawArm, RawRow
-from speech_assets.ab.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from resources.store import Store
@@ -179,7 +179,7 @@ class Measurement:
         arguments: list[str] = []
         mark = f"arm {letter.upper()}"
         self.reporter.notice(f"{mark}: a server of {arm.label} is started")
-        with scratch_folder() as folder:
+        with scratch_folder("ab") as folder:
             if text := arm.table():
                 table = folder / "presets.toml"
                 table.write_text(text, encoding="utf-8")

@@ -11,7 +11,6 @@ import argparse
 import json
 import re
 import statistics
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from dagster_graphql.client.query import LAUNCH_PARTITION_BACKFILL_MUTATION
 
+from resources.scratch import scratch_folder
 from resources.store import Store
 from speech_assets.assets.corpus import SHARDS_PER_RUN
 from speech_assets.corpus.benchmark_corpora import SPLIT, tiny_corpus
@@ -56,8 +56,7 @@ def main() -> None:
 def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     started_at = measurement_began()
     out = arguments.out.resolve()
-    with tempfile.TemporaryDirectory(prefix="speech-backfill-") as name:
-        folder = Path(name)
+    with scratch_folder("backfill") as folder:
         profiles, keys = tiny_corpus(folder, arguments.partitions)
         home = DagsterHome.made(
             folder,
@@ -77,7 +76,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
             began_s = time.monotonic()
             backfill_id = _launch(home, keys)
             launched_s = time.monotonic() - began_s
-            with dg.DagsterInstance.from_config(name) as instance:
+            with dg.DagsterInstance.from_config(str(folder)) as instance:
                 _wait(instance, backfill_id, daemon, began_s + arguments.limit_s, reporter)
                 wall_s = time.monotonic() - began_s
                 rows, figures = _figures(instance, backfill_id, keys, wall_s)

@@ -15,7 +15,6 @@ import io
 import itertools
 import json
 import sys
-import tempfile
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -29,6 +28,7 @@ import soundfile
 import soxr
 
 import speech_assets.corpus.embedded
+from resources.scratch import scratch_folder
 from speech_assets.corpus.embedded.card import place_facts, render_facts
 from speech_assets.corpus.embedded.clips import read_novel, read_prompts, read_sonnet
 from speech_assets.corpus.embedded.formats import COMPARED_EVERY, compare_formats
@@ -79,8 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--packages", type=Path, help="folder that holds the packages already")
     options = parser.parse_args(argv)
     try:
-        with tempfile.TemporaryDirectory(prefix="embedded-corpus-") as folder:
-            work = Path(folder)
+        with scratch_folder("embedded-corpus") as work:
             packages: Path = options.packages or work / "packages"
             if options.packages is None:
                 fetch_packages(packages, work / "venv")

@@ -11,11 +11,11 @@ import argparse
 import json
 import shlex
 import sys
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from resources.scratch import scratch_folder
 from resources.store import Store
 from server.errors import ConfigurationError
 from server.presets import VARIABLE, load_preset
@@ -177,8 +177,8 @@ def _row(
 
 def _check_values(preset: Preset, ladder: Ladder) -> None:
     """Every switch and value by the rules of presets, before the first server is started."""
-    with tempfile.TemporaryDirectory(prefix="speech-assets-ladder-") as folder:
-        table = Path(folder) / "presets.toml"
+    with scratch_folder("ladder") as folder:
+        table = folder / "presets.toml"
         settings = {BASELINE: ladder.settings}
         settings |= {s.name: {**ladder.settings, s.switch: s.value} for s in ladder.steps}
         for name, row in settings.items():

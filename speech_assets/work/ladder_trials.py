@@ -7,12 +7,12 @@ import hashlib
 import json
 import os
 import re
-import tempfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from resources.errors import WorkError
+from resources.scratch import scratch_folder
 from resources.speech_server import SpeechServer
 from server.presets import VARIABLE
 from speech_assets.load.ladder import Measured, changed, slug
@@ -126,8 +126,8 @@ class Trials:
         if self.store.is_local:
             yield Path(self.store.path(key)).resolve()
             return
-        with tempfile.TemporaryDirectory(prefix="speech-assets-ladder-") as folder:
-            path = Path(folder) / "presets.toml"
+        with scratch_folder("ladder") as folder:
+            path = folder / "presets.toml"
             path.write_bytes(text)
             yield path
 

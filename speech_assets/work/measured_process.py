@@ -6,11 +6,11 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from resources.errors import ResourceError
+from resources.scratch import scratch_folder
 from server.errors import ServerError
 from server.files import write_json
 from speech_assets.errors import SpeechAssetsError
@@ -43,9 +43,8 @@ def run(module: str, job: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
         NotForDeviceError: the device does not run it.
         ProcessError: it failed, or took longer than `limit_s`.
     """
-    with tempfile.TemporaryDirectory(prefix="speech-measured-") as name:
-        folder = Path(name)
-        given = {**job, "folder": name, "starter_pid": os.getpid()}
+    with scratch_folder("measured") as folder:
+        given = {**job, "folder": str(folder), "starter_pid": os.getpid()}
         (folder / _JOB).write_text(json.dumps(given), encoding="utf-8")
         sys.stdout.flush()
         sys.stderr.flush()

@@ -38,7 +38,7 @@ def bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         cwd=folder,
         timeout=380,
     )
-    assert not list(temporary.glob("speech-backfill-*"))
+    assert not list(temporary.glob("speech-assets-*"))
     wait_for(lambda: not processes_with("TMPDIR", str(temporary)), "its processes are gone")
     return done
 

@@ -1,4 +1,4 @@
-"""Temporary folders of comparisons: gone with their block, or with the next one."""
+"""Temporary folders: gone with their block, or with the next one."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from resources.scratch import scratch_folder
 from speech_assets.ab.arm import parse_arm
-from speech_assets.ab.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 KILLED = """
 import os, signal
-from speech_assets.ab.scratch import scratch_folder
-with scratch_folder() as folder:
+from resources.scratch import scratch_folder
+with scratch_folder("ab") as folder:
     (folder / "presets.toml").write_text("")
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -38,7 +38,7 @@ def test_what_a_killed_comparison_left_is_removed_by_the_next(temporary: Path) -
 
     kill_one()
     (temporary / "speech-assets-ab-somebody").mkdir()
-    with scratch_folder() as running, scratch_folder() as folder:
+    with scratch_folder("ab") as running, scratch_folder("ab") as folder:
         assert {entry.name for entry in temporary.iterdir()} == {
             *("speech-assets-ab-somebody", running.name, folder.name)
         }
