@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from speech_assets.errors import ConfigError
 from speech_assets.profiles import SHARD_ROWS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from resources.store import Store
     from speech_assets.profiles import Corpus, Profile
@@ -46,41 +47,75 @@ def tiny_corpus(folder: Path, shards: int) -> tuple[Path, list[str]]:
     return _profile(folder, "tiny", 1), [f"{SPLIT}.{index:03d}" for index in range(shards)]
 
 
-def repeated_corpus(folder: Path, times: int, profile: Profile, shards: int) -> Path:
+@dataclass(frozen=True, slots=True)
+class RepeatedCorpus:
     """The clips that ship so many times over, as LibriTTS-R has them: WAV of 24 kHz, 16 bits, one
-    channel, in so many shards at least, 1,000 in one at most. Gives a file of profiles, whose
-    profile `repeated` is `profile` with this corpus."""
-    table = _embedded()
-    clips: list[dict[str, object]] = []
-    kept: list[int] = []
-    for row, clip in enumerate(table.column("audio").to_pylist()):
-        try:
-            decoded = decode_clip(clip["bytes"], path=clip["path"] or "")
-        except AudioError:
-            continue  # What a tokenization sets aside is no part of a benchmark.
-        held = io.BytesIO()
-        soundfile.write(held, to_pcm16(decoded.samples), SAMPLE_RATE_HZ, "PCM_16", format="WAV")
-        clips.append({"bytes": held.getvalue(), "path": f"{row}.wav"})
-        kept.append(row)
-    table = table.take(kept)
-    place = table.schema.get_field_index("audio")
-    field = table.schema.field(place)
-    table = table.set_column(place, field, pa.array(clips, field.type))
-    _write(folder, (_renamed(table, number) for number in range(times)))
-    codec = profile.codec
-    same = {name: getattr(profile, name) for name in _ENCODING}
-    lines = [f"{name} = {json.dumps(value)}" for name, value in same.items() if value is not None]
-    lines += [
-        "[codecs.repeated]",
-        f"location = {json.dumps(codec.location)}",
-        f"weights_sha256 = {json.dumps(codec.weights_sha256)}",
-        f"allow_untrained = {json.dumps(codec.allow_untrained)}",
-    ]
-    shard_rows = max(1, min(SHARD_ROWS, times * len(kept) // shards))
-    return _profile(folder, "repeated", shard_rows, "repeated", lines)
+    channel."""
+
+    clips: pa.Table
+    times: int
+
+    @classmethod
+    def of_shipped(cls, times: int) -> RepeatedCorpus:
+        """Of the clips of the corpus that ships; what a tokenization sets aside is left out."""
+        table = _embedded()
+        clips: list[dict[str, object]] = []
+        kept: list[int] = []
+        for row, clip in enumerate(table.column("audio").to_pylist()):
+            try:
+                decoded = decode_clip(clip["bytes"], path=clip["path"] or "")
+            except AudioError:
+                continue
+            held, samples = io.BytesIO(), to_pcm16(decoded.samples)
+            soundfile.write(held, samples, SAMPLE_RATE_HZ, "PCM_16", format="WAV")
+            clips.append({"bytes": held.getvalue(), "path": f"{row}.wav"})
+            kept.append(row)
+        table = table.take(kept)
+        place = table.schema.get_field_index("audio")
+        field = table.schema.field(place)
+        return cls(table.set_column(place, field, pa.array(clips, field.type)), times)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all of it, before compression."""
+        return self.times * self.clips.nbytes
+
+    def write(
+        self,
+        folder: Path,
+        profile: Profile,
+        shards: int,
+        written: Callable[[int], None] = lambda _: None,
+    ) -> Path:
+        """Write it in so many shards at least, 1,000 clips in one at most.
+
+        `written` is told of each copy. Gives a file of profiles in `folder`, whose profile
+        `repeated` is `profile` with this corpus.
+        """
+        _write(folder, self._copies(written))
+        codec = profile.codec
+        same = {name: getattr(profile, name) for name in _ENCODING}
+        lines = [
+            f"{name} = {json.dumps(value)}" for name, value in same.items() if value is not None
+        ]
+        lines += [
+            "[codecs.repeated]",
+            f"location = {json.dumps(codec.location)}",
+            f"weights_sha256 = {json.dumps(codec.weights_sha256)}",
+            f"allow_untrained = {json.dumps(codec.allow_untrained)}",
+        ]
+        shard_rows = max(1, min(SHARD_ROWS, self.times * self.clips.num_rows // shards))
+        return _profile(folder, "repeated", shard_rows, "repeated", lines)
+
+    def _copies(self, written: Callable[[int], None]) -> Iterator[pa.Table]:
+        for number in range(self.times):
+            yield _renamed(self.clips, number)
+            written(1)
 
 
-def archived(store: Store, corpus: Corpus) -> list[Shard]:
+def archived(
+    store: Store, corpus: Corpus, report: Callable[[str], None] = lambda _: None
+) -> list[Shard]:
     """All shards of the corpus, their archives stored.
 
     Raises:
@@ -89,7 +124,7 @@ def archived(store: Store, corpus: Corpus) -> list[Shard]:
     shards: list[Shard] = []
     for split, files in sources.source_files(corpus).items():
         count = repack.shard_count(sources.row_count(corpus, split, files), corpus.shard_rows)
-        archive_split(corpus, split, count, store, lambda _: None)
+        archive_split(corpus, split, count, store, report)
         shards += [Shard(split, index) for index in range(count)]
     return shards
 

@@ -1,4 +1,4 @@
-"""Whether the disks have room for a download and what is made of it, asked before it begins."""
+"""Whether the disks have room for what is to be written, asked before it begins."""
 
 from __future__ import annotations
 
@@ -23,9 +23,13 @@ def free_bytes(folder: Path) -> int:
 
 
 def check_room(
-    needed: Mapping[Path, float], what: str, free: Callable[[Path], int] = free_bytes
+    needed: Mapping[Path, float],
+    what: str,
+    free: Callable[[Path], int] = free_bytes,
+    *,
+    remedy: str = "set the corpus' path and SPEECH_STORE to larger disks",
 ) -> None:
-    """Refuse a download that the disks cannot hold; folders on one disk are added up.
+    """Refuse what the disks cannot hold; folders on one disk are added up.
 
     Raises:
         DownloadError: there is too little, with both numbers.
@@ -40,5 +44,5 @@ def check_room(
         if (left := free(folder)) < size:
             raise DownloadError(
                 f"{what} needs {size / 1e9:.2f} GB on the disk of {folder}, {left / 1e9:.2f} GB are"
-                " free; free space, or set the corpus' path and SPEECH_STORE to larger disks"
+                f" free; free space, or {remedy}"
             )

@@ -49,13 +49,12 @@ def main() -> None:
     add = parser.add_argument
     add("--partitions", type=worker.at_least(1), default=FULL_PARTITIONS)
     add("--limit-s", type=worker.above_zero, default=7_200.0, help="give up after so long")
-    add("--out", type=Path, default=Path(".store"), help="store that gets the result")
+    worker.add_result_store(parser)
     worker.run(_work, parser)
 
 
 def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     started_at = measurement_began()
-    out = arguments.out.resolve()
     with scratch_folder("backfill") as folder:
         profiles, keys = tiny_corpus(folder, arguments.partitions)
         home = DagsterHome.made(
@@ -99,7 +98,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
         rows=rows,
         figures=figures,
     )
-    store = Store(str(out))
+    store = Store(arguments.out)
     store.write_json(result.key, result.as_json())
     reporter.result(KIND, key=result.key, status=result.status)
     reporter.log(f"result: {store.path(result.key)}")

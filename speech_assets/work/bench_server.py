@@ -15,7 +15,6 @@ import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -65,9 +64,7 @@ def main() -> None:
     """Entry point of `python -m speech_assets.work.bench_server`."""
     parser = worker.argument_parser("bench_server", __doc__ or "")
     parser.add_argument("--preset", default="embedded")
-    parser.add_argument(
-        "--out", type=Path, default=Path(".store"), help="store that gets the result"
-    )
+    worker.add_result_store(parser)
     parser.add_argument(
         "--rounds", type=worker.at_least(1), default=4, help="of all texts, one after the other"
     )
@@ -142,8 +139,9 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
             "event_loop_lag_ms_p99": Figure(lag_ms, "ms", n=looks),
         },
     )
-    Store(str(arguments.out)).write_json(result.key, result.as_json())
-    reporter.log(f"result: {arguments.out / result.key}")
+    store = Store(arguments.out)
+    store.write_json(result.key, result.as_json())
+    reporter.log(f"result: {store.path(result.key)}")
 
 
 def _speak(client: httpx.Client, text: int, seed: int) -> Spoken:

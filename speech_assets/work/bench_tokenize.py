@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,18 +18,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from resources.scratch import scratch_folder
 from resources.store import Store
 from server.codec import load_codec, use_exact_float32
-from server.codec_encoder_shapes import read_shapes
 from server.weights import CODEC_FILES, local_folder, parse_location
 from speech_assets.cores import core_count
-from speech_assets.corpus.benchmark_corpora import archived, repeated_corpus
-from speech_assets.errors import ConfigError, ShardError
+from speech_assets.corpus.benchmark_corpora import RepeatedCorpus, archived
+from speech_assets.corpus.room import check_room
+from speech_assets.errors import ShardError
 from speech_assets.profiles import Profile, load_profile
 from speech_assets.results.provenance import measurement_began
 from speech_assets.results.result import Result
 from speech_assets.work import ablation, tokenize_backfill, tokenize_curve, whole_pipeline, worker
 from speech_assets.work.ablation import Bench, Reference
+from speech_assets.work.bench_tokenize_asked import MIN_SHARDS, check_shards, checked_shapes
 from speech_assets.work.decoding_pool import DecodingPool, SpeechOptions
 from speech_assets.work.device import (
     candidates,
@@ -61,17 +62,15 @@ if TYPE_CHECKING:
     from speech_assets.work.device import HeldDevice
     from speech_assets.work.token_shards import SpeechShard
 
-MIN_SHARDS = 8
 FULL_ROUNDS = 3
+_DISK_FOLD = 3  # Corpus, archives and speech lie there at once: 2.74 times the PCM (measured).
 REFERENCE_CLIPS = 24  # Of a shard, encoded alone for comparison: a share of 0.1 % is seen.
 
 
 def main() -> None:
     """Entry point of `python -m speech_assets.work.bench_tokenize`."""
     parser = worker.argument_parser("bench_tokenize", __doc__ or "")
-    parser.add_argument(
-        "--out", type=Path, default=Path(".store"), help="store that gets the result"
-    )
+    worker.add_result_store(parser)
     parser.add_argument(
         "--rounds",
         type=worker.at_least(1),
@@ -84,14 +83,15 @@ def main() -> None:
         default=0,
         help=f"shards of it; 0 is all, at least {MIN_SHARDS}",
     )
-    parser.add_argument(
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument(
         "--without-dagster",
         action="store_true",
         help=(
             "time the work process' own loop instead of a Dagster run: for machines without Dagster"
         ),
     )
-    parser.add_argument(
+    modes.add_argument(
         "--ablate",
         action="store_true",
         help="measure every way of encoding beside each other instead: no Dagster, one row a way",
@@ -99,12 +99,12 @@ def main() -> None:
     parser.add_argument(
         "--profile", action="store_true", help="with --ablate: what each way's time goes to"
     )
-    parser.add_argument(
+    modes.add_argument(
         "--curve",
         action="store_true",
         help="measure clips' lengths, batches' budgets and numbers of cores instead, a row each",
     )
-    parser.add_argument(
+    modes.add_argument(
         "--whole",
         action="store_true",
         help="measure the whole pipeline instead, from archives to token shards: no Dagster",
@@ -121,10 +121,12 @@ def main() -> None:
         type=worker.at_least(0),
         default=0,
         help="on the clips that ship, so many times over as LibriTTS-R has them; 0: on the "
-        "profile's corpus",
+        "profile's corpus; what it takes in the folder of temporary files is asked for first",
     )
     parser.add_argument("--ways", default="", help="with --ablate: names of ways, by semicolons")
-    parser.add_argument("--shapes", type=Path, help="tuned shapes of the fused kernels")
+    parser.add_argument(
+        "--shapes", type=Path, help="tuned shapes of the fused kernels, by encoder_tuning"
+    )
     worker.run(_work, parser)
 
 
@@ -156,24 +158,24 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
     started_at = measurement_began()
     environment = dict(os.environ)
     profile = load_profile(environment)
-    with tempfile.TemporaryDirectory(prefix="speech-bench-") as folder:
+    kind = torch.device(candidates(profile.device)[0].torch_name).type
+    shapes = checked_shapes(arguments, kind)
+    codec_folder = local_folder(parse_location(profile.codec.location), CODEC_FILES)
+    with scratch_folder("bench-tokenize") as folder:
         if arguments.repeat:
-            made = repeated_corpus(Path(folder, "made"), arguments.repeat, profile, MIN_SHARDS)
+            made = _repeated(folder, profile, arguments.repeat, reporter)
             environment |= {"SPEECH_PROFILES": str(made), "SPEECH_PROFILE": "repeated"}
             profile = load_profile(environment)
-        store = Store(folder)
+        store = Store(str(folder))
         shards, hours_per_min = _prepare(store, profile, arguments, reporter)
         torch.set_num_threads(1)
         keep_freed_memory()
         take_turns_often()
         keep_compiled()
         use_exact_float32()
-        shapes = None if arguments.shapes is None else read_shapes(arguments.shapes)
         with _device(arguments, profile, reporter) as device:
             codec = load_codec(
-                local_folder(parse_location(profile.codec.location), CODEC_FILES),
-                device.torch_name,
-                allow_untrained=profile.codec.allow_untrained,
+                codec_folder, device.torch_name, allow_untrained=profile.codec.allow_untrained
             )
             bench = _Bench(
                 arguments, started_at, device, profile, store, shards, codec, hours_per_min, shapes
@@ -183,11 +185,32 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
             elif arguments.curve:
                 result = _curve(bench, reporter)
             elif arguments.whole:
-                result = _whole(bench, Path(folder), reporter)
+                result = _whole(bench, folder, reporter)
             else:
-                result = _tokenization(bench, folder, environment, reporter)
-        Store(str(arguments.out)).write_json(result.key, result.as_json())
-        reporter.log(f"result: {arguments.out / result.key}")
+                result = _tokenization(bench, str(folder), environment, reporter)
+        out = Store(arguments.out)
+        out.write_json(result.key, result.as_json())
+        reporter.log(f"result: {out.path(result.key)}")
+
+
+def _repeated(folder: Path, profile: Profile, times: int, reporter: worker.Reporter) -> Path:
+    """A file of profiles of the clips that ship, repeated, which it writes if there is room.
+
+    Raises:
+        DownloadError: there is none.
+    """
+    corpus = RepeatedCorpus.of_shipped(times)
+    size_bytes = _DISK_FOLD * corpus.size_bytes
+    reporter.notice(
+        f"--repeat {times} takes up to {size_bytes / 1e9:.1f} GB in {folder} until the end"
+    )
+    check_room(
+        {folder: size_bytes},
+        f"--repeat {times}",
+        remedy="repeat less, or set TMPDIR to a folder on a larger disk",
+    )
+    reporter.start(times, "copies")
+    return corpus.write(folder / "made", profile, MIN_SHARDS, reporter.advance)
 
 
 def _device(
@@ -358,21 +381,22 @@ def _prepare(
     store: Store, profile: Profile, arguments: argparse.Namespace, reporter: worker.Reporter
 ) -> tuple[list[Shard], float]:
     """Archives and speech of the benchmark's shards, and the hours a minute that speech made."""
-    shards = archived(store, profile.corpus)[: arguments.shards or None]
-    if len(shards) < MIN_SHARDS:
-        raise ConfigError(
-            f"{len(shards)} shards are too few to measure a backfill by; take at least {MIN_SHARDS}"
-        )
+    shards = archived(store, profile.corpus, reporter.log)[: arguments.shards or None]
+    check_shards(len(shards), arguments)
     reporter.log(f"making speech of {len(shards)} shards (not timed as part of the backfill)")
+    reporter.start(len(shards), "shards")
     options = SpeechOptions(max_clip_s=profile.max_clip_s)
     with DecodingPool(core_count(), options) as pool:
         make_shard(store, shards[0], options, pool)  # Warm-up: the pool's start.
+        reporter.advance(1)
         began_s = time.monotonic()
         kept_s = 0.0
         for _, found in make_shards(store, shards[1:], options, pool):
             if isinstance(found, ShardError):
                 raise found
             kept_s += found.statistics["kept_s"]
+            reporter.advance(1)
+        reporter.close()
         return shards, kept_s / 60 / (time.monotonic() - began_s)
 
 

@@ -71,6 +71,7 @@ def main() -> None:
     add("--shapes", default=SHAPES, metavar="FRAMESxROWS,...", help="of a row, and rows of a call")
     add("--rounds", type=worker.at_least(1), default=ROUNDS)
     add("--out", type=Path, required=True, help="folder for the result")
+    parser.set_defaults(when_interrupted=worker.BEGINS_ANEW)
     worker.run(_work, parser)
 
 

@@ -71,6 +71,9 @@ def main() -> None:
     add("--seed", type=worker.at_least(0), default=1)
     add("--limit-s", type=worker.above_zero, default=LIMIT_S, help="end a preset that takes longer")
     add("--out", type=Path, help="folder for results as files; the store gets none")
+    parser.set_defaults(
+        when_interrupted="results of finished presets are kept, and the next run measures all anew"
+    )
     worker.run(_work, parser)
 
 

@@ -61,6 +61,9 @@ def main() -> None:
     add("--out", type=Path, help="folder for results as files; the store gets none")
     add("--allow-invalid", action="store_true", help="a measurement that does not count is kept "
         "as such, and no failure")  # fmt: skip
+    parser.set_defaults(
+        when_interrupted="results of finished presets are kept, and the next run measures all anew"
+    )
     worker.run(_work, parser)
 
 

@@ -45,7 +45,11 @@ def main() -> None:
     add("--candidates", type=worker.at_least(1), default=99, help="shapes of a layer, at most")
     add("--build-only", action="store_true", help="fill Triton's cache of builds, time nothing")
     add("--out", type=Path, required=True, help="file of the shapes")
-    parser.set_defaults(out_is_file=True)
+    parser.set_defaults(
+        out_is_file=True,
+        when_interrupted="shapes of products that were finished are kept, and the next run begins "
+        "anew",
+    )
     worker.run(_work, parser)
 
 

@@ -60,6 +60,7 @@ def main() -> None:
     add("--count", type=worker.at_least(1), default=COUNT, help="lead-ins of each voice")
     add("--out", type=Path, required=True, help="the file, for the preset's `lead_ins`")
     parser.set_defaults(out_is_file=True)
+    parser.set_defaults(when_interrupted=worker.BEGINS_ANEW)
     worker.run(_work, parser)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from resources.errors import ResourceError, StoreError
+from resources.process import process_name
+from resources.store import Store
 from speech_assets.errors import ConfigError
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+_PROBE = b"whether this place can be written\n"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # A path has lost one of the two strokes.
 
 
@@ -38,3 +39,31 @@ def check_out(out: Path, *, is_file: bool) -> None:
         raise ConfigError(f"--out {out}: {there} is no folder; give a {what} that can be made")
     if not may_write:
         raise ConfigError(f"--out {out}: {there} cannot be written; give a {what} that can be made")
+
+
+def check_store(root: str) -> None:
+    """Nothing, if the store at `root`, a folder or an fsspec URL, takes what is written to it.
+
+    A folder is only looked at. Elsewhere an object is written and deleted: nobody else can say
+    whether bucket, credentials and permissions are there.
+
+    Raises:
+        ConfigError: a folder cannot be written, or `root` is no place.
+        StoreError: another place cannot.
+    """
+    if "://" not in root:
+        if _URL.match(root):
+            raise ConfigError(f"--out {root}: give a folder, or a URL such as s3://bucket/prefix")
+        check_out(Path(root), is_file=False)
+        return
+    store = Store(root)
+    try:
+        if store.is_local:
+            check_out(Path(store.path("")), is_file=False)
+            return
+        key = f".{process_name()}.probe"
+        store.write_bytes(key, _PROBE)
+        store.delete(key)
+    except ResourceError as error:
+        why = str(error).removeprefix(f"SPEECH_STORE={root!r} ")
+        raise StoreError(f"--out {root}: {why}", retryable=error.retryable) from error

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from resources.speech_server import SpeechServer
@@ -61,7 +60,7 @@ def main() -> None:
     add("--minutes", type=worker.above_zero, default=FULL_MINUTES)
     add("--sample-s", type=worker.above_zero, default=10.0, help="between looks at memory")
     add("--api-processes", type=worker.at_least(0), default=0)
-    add("--out", type=Path, default=Path(".store"), help="store that gets the result")
+    worker.add_result_store(parser)
     worker.run(_work, parser)
 
 
@@ -133,7 +132,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
         rows=[asdict(sample) for sample in memory.samples],
         figures=figures(requests, samples, readers, memory.missed, duration_s),
     )
-    store = Store(str(arguments.out))
+    store = Store(arguments.out)
     store.write_json(result.key, result.as_json())
     reporter.result(KIND, key=result.key, status=result.status)
     reporter.log(f"result: {store.path(result.key)}")

@@ -41,9 +41,7 @@ def argument_parser() -> argparse.ArgumentParser:
     parser.add_argument("--samples", type=Path, required=True, metavar="DIR")
     parser.add_argument("--reference", type=Path, metavar="DIR", help="samples to compare with")
     parser.add_argument("--texts", type=Path, required=True, help="text.jsonl or text.jsonl.xz")
-    parser.add_argument(
-        "--out", type=Path, default=Path(".store"), help="store that gets the result"
-    )
+    worker.add_result_store(parser)
     parser.add_argument("--no-mos", action="store_true", help="words alone, three times as fast")
     return parser
 
@@ -94,8 +92,9 @@ def evaluate(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
         seeds=sorted({clip.seed for clip in scored[0]}),
         software={**installed_software(), **{name: version(name) for name in PACKAGES}},
     )
-    Store(str(arguments.out)).write_json(result.key, result.as_json())
-    reporter.log(f"result: {arguments.out / result.key}")
+    store = Store(arguments.out)
+    store.write_json(result.key, result.as_json())
+    reporter.log(f"result: {store.path(result.key)}")
     reporter.result(
         "figures",
         key=result.key,

@@ -43,6 +43,15 @@ def speech_processes() -> int:
     return 2 if core_count() >= TWO_FROM_CORES else 1
 
 
+def check_processes(processes: int, shards: int) -> None:
+    """Raises ConfigError where there are too few shards for so many processes."""
+    if shards < _LEAST_SHARDS * processes:
+        raise ConfigError(
+            f"{processes} speech processes need {_LEAST_SHARDS} shards each, there are {shards}; "
+            "take fewer processes (--speech-processes) or more shards"
+        )
+
+
 def one_clip_each(folder: Path, processes: int) -> Archives:
     """Archives of a clip for each process, in a store of their own below the empty `folder`."""
     profiles, _ = tiny_corpus(folder, processes)
@@ -69,11 +78,7 @@ class Pipeline:
     clips: Archives
 
     def __post_init__(self) -> None:
-        if len(self.speech) < _LEAST_SHARDS * self.processes:
-            raise ConfigError(
-                f"{self.processes} speech processes need {_LEAST_SHARDS} shards each, there are "
-                f"{len(self.speech)}; take fewer processes or more shards"
-            )
+        check_processes(self.processes, len(self.speech))
 
     @property
     def audio_min(self) -> float:

@@ -29,15 +29,19 @@ from server.errors import ServerError
 from server.lifeline import end_with_parent
 from speech_assets.errors import SpeechAssetsError
 from speech_assets.results.provenance import place_of
-from speech_assets.work.out_place import check_out
+from speech_assets.work.out_place import check_out, check_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
 EXIT_RETRYABLE = 1
 EXIT_FINAL = 2
 EXIT_INTERRUPTED = 130
 PROGRESS_EVERY_S = 5.0
+_GO_ON = "what is finished is kept, run again to go on"
+BEGINS_ANEW = "nothing is kept, and the next run begins anew"
+"""What Ctrl-C says where it says so: `parser.set_defaults(when_interrupted=BEGINS_ANEW)`."""
 
 
 @dataclass
@@ -59,8 +63,9 @@ class Reporter:
 
     def start(self, total: float, unit: str) -> None:
         """Begin the bar: `total` in `unit`, a float of hours or seconds, an int of a count."""
+        self.close()  # Of what was gone through before.
         self._started_s = self._logged_s = time.monotonic()
-        self._total, self._unit = total, unit
+        self._done, self._total, self._unit = 0.0, total, unit
         self._digits = 0 if isinstance(total, int) else 2
         amounts = f"{{n:.{self._digits}f}}/{{total:.{self._digits}f}}"
         self._bar = tqdm(
@@ -131,6 +136,14 @@ def argument_parser(name: str, description: str) -> argparse.ArgumentParser:
         help="end at once, children too, when standard input closes: the starter is gone",
     )
     return parser
+
+
+def add_result_store(parser: argparse.ArgumentParser) -> None:
+    """Add `--out`, the store that gets the one result of a measurement, of which a part is none."""
+    parser.add_argument(
+        "--out", default=".store", help="store that gets the result: a folder or an fsspec URL"
+    )
+    parser.set_defaults(when_interrupted=BEGINS_ANEW)
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -209,7 +222,10 @@ def _attempt(
     reporter: Reporter,
 ) -> int:
     try:
-        if (out := getattr(arguments, "out", None)) is not None:
+        out: Path | str | None = getattr(arguments, "out", None)
+        if isinstance(out, str):
+            check_store(out)
+        elif out is not None:
             check_out(out, is_file=getattr(arguments, "out_is_file", False))
         work(arguments, reporter)
     except (SpeechAssetsError, ResourceError, ServerError) as error:
@@ -221,7 +237,7 @@ def _attempt(
         return EXIT_RETRYABLE if retryable else EXIT_FINAL
     except KeyboardInterrupt as error:
         reporter.close()
-        kept = str(error) or "what is finished is kept, run again to go on"
+        kept = str(error) or getattr(arguments, "when_interrupted", None) or _GO_ON
         print(f"interrupted; {kept}", file=sys.stderr)
         return EXIT_INTERRUPTED
     except Exception as error:

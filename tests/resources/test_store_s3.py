@@ -15,6 +15,7 @@ from lineage_run import Lineage, wait_for
 
 from resources.errors import StoreError
 from resources.store import COMMITTED, Store
+from speech_assets.work.out_place import check_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -208,3 +209,10 @@ def _filesystem() -> fsspec.AbstractFileSystem:
 def _forget_clients() -> None:
     """fsspec keeps one client a process, with the address and keys that it was made with."""
     fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+
+def test_a_place_of_results_is_tried_by_an_object_that_is_not_left(store: Store) -> None:
+    check_store(store.root)
+    assert _filesystem().find(store.path("")) == []
+    with pytest.raises(StoreError, match=r"^--out s3://absent/x: cannot write absent/x/\..*bucket"):
+        check_store("s3://absent/x")

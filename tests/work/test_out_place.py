@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from resources.errors import StoreError
+from resources.store import Store
 from speech_assets.errors import ConfigError
-from speech_assets.work.out_place import check_out
+from speech_assets.work.out_place import check_out, check_store
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,6 +57,22 @@ def test_a_url_and_what_is_no_name_are_refused(tmp_path: Path) -> None:
 def test_where_nothing_may_be_written_is_said(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     assert f"{tmp_path} cannot be written" in refusal(tmp_path / "x")
+
+
+def test_a_store_may_be_a_url_and_is_tried(tmp_path: Path) -> None:
+    check_store(str(tmp_path / "store"))
+    check_store(f"file://{tmp_path}/store")
+    check_store("memory://store")
+    assert Store("memory://store").keys("") == []
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").touch()
+    for root in (f"{tmp_path}/file", f"file://{tmp_path}/file"):
+        with pytest.raises(ConfigError, match="file is no folder; give a folder that can be made"):
+            check_store(root)
+    with pytest.raises(ConfigError, match="give a folder, or a URL such as s3://bucket/prefix"):
+        check_store("s3:/bucket")
+    with pytest.raises(StoreError, match=r"^--out nope://x: cannot be opened: Protocol not known"):
+        check_store("nope://x")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from server.codec import load_codec
 from speech_assets.corpus import repack, sources
 from speech_assets.corpus.archive import archive_split
 from speech_assets.corpus.audio import decode_clip
-from speech_assets.corpus.benchmark_corpora import EMBEDDED, repeated_corpus
+from speech_assets.corpus.benchmark_corpora import EMBEDDED, RepeatedCorpus
 from speech_assets.corpus.shards import Shard
 from speech_assets.profiles import load_profile
 from speech_assets.results.forms import check_form
@@ -29,10 +29,15 @@ if TYPE_CHECKING:
 
 
 def test_a_repeated_corpus_is_of_24_khz_wav_with_ids_of_its_own(tmp_path: Path) -> None:
-    made = repeated_corpus(tmp_path, 2, replace(load_profile({}), max_clip_s=30.0), 8)
+    corpus = RepeatedCorpus.of_shipped(2)
+    written: list[int] = []
+    profile = replace(load_profile({}), max_clip_s=30.0)
+    made = corpus.write(tmp_path, profile, 8, written.append)
+    assert written == [1, 1]
     same = load_profile({"SPEECH_PROFILES": str(made), "SPEECH_PROFILE": "repeated"})
     assert (same.max_clip_s, same.codec.location) == (30.0, load_profile({}).codec.location)
     [file] = (tmp_path / "corpus").iterdir()
+    assert 0.5 * corpus.size_bytes < file.stat().st_size <= 1.01 * corpus.size_bytes
     table = pq.read_table(file, columns=["id", "audio"])
     rows = table.num_rows
     assert same.corpus.shard_rows == min(1_000, rows // 8)

@@ -32,3 +32,17 @@ def test_what_is_counted_is_said_in_whole_numbers(
     assert says in said
     bar = f"{amount}/{total}" if isinstance(total, int) else f"{amount:.2f}/{total:.2f}"
     assert f"{bar} {unit}" in said
+
+
+def test_what_is_gone_through_next_is_counted_from_its_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(worker, "PROGRESS_EVERY_S", 0.0)
+    reporter = worker.Reporter("bench_tokenize")
+    for total, unit in ((2, "copies"), (8, "shards")):
+        reporter.start(total, unit)
+        reporter.advance(1)
+    reporter.close()
+    first, second = capsys.readouterr().err.splitlines()
+    assert "bench_tokenize: 1 of 2 copies" in first
+    assert "bench_tokenize: 1 of 8 shards" in second
