@@ -12,6 +12,7 @@ from resources.remote import (
     PASSING_STATUS,
     PassingError,
     pause,
+    refuse_no_http,
     refuse_tls,
     retry_after_s,
 )
@@ -147,6 +148,7 @@ def _hub_errors(place: str, folder: Path | None) -> Generator[None]:
         if type(error).__module__.partition(".")[0] not in ("httpx", "httpx2"):
             raise
         refuse_tls(error, place)
+        refuse_no_http(error, place)
         raise PassingError(f"{place}: the connection failed: {_first_line(error)}") from error
 
 

@@ -31,6 +31,11 @@ _NO_COMMON_TLS = {
 }
 
 
+_CLOSED = ("Server disconnected", "peer closed connection")  # As httpcore and h11 word it.
+_NO_HTTP_ATTEMPTS = 2
+_LONGEST_SAID = 160  # Of an answer: h11 repeats a whole line of it.
+_LONGEST_TOLD_S = 2 * 86_400.0
+
 DIGITS = r"[0-9]{1,18}"
 """A number of bytes in a header; a longer one is nobody's, and Python does not even read it."""
 
@@ -59,6 +64,10 @@ class PassingError(Exception):
     def __init__(self, message: str, asked_s: float | None = None) -> None:
         super().__init__(message)
         self.asked_s = asked_s
+
+
+class NoHttpError(PassingError):
+    """What came is no HTTP: damage on the way may pass, a server that speaks otherwise does not."""
 
 
 def look(url: str, patience: Patience, report: Callable[[str], None]) -> RemoteFile:
@@ -123,12 +132,14 @@ def passing(url: str) -> Generator[None]:
 
     Raises:
         PassingError: the connection failed, broke or stalled.
+        NoHttpError: the answer is none of HTTP.
         DownloadError: the address or its certificate cannot work.
     """
     try:
         yield
     except httpx.TransportError as error:
         refuse_tls(error, url)
+        refuse_no_http(error, url)
         if isinstance(error, httpx.UnsupportedProtocol):
             raise DownloadError(
                 f"{url}: {error} ({error.request.url}); give an http:// or https:// address, or "
@@ -156,6 +167,11 @@ def pause(
     Raises:
         DownloadError: none is left, or the server asks for more than is waited.
     """
+    if isinstance(error, NoHttpError) and failures >= min(_NO_HTTP_ATTEMPTS, patience.attempts):
+        raise DownloadError(
+            f"{error}; so it was {failures} times: take another mirror, or check url and whether a "
+            "proxy stands between; what was received is kept"
+        ) from error
     if failures >= patience.attempts:
         raise DownloadError(
             f"{error}; gave up after {failures} attempts without progress; check the network and "
@@ -164,12 +180,31 @@ def pause(
         ) from error
     if error.asked_s is not None and error.asked_s > LONGEST_ASKED_S:
         raise DownloadError(
-            f"{error} and asks to come back after {error.asked_s:.0f} s; run again then, what was "
-            "received is kept"
+            f"{error} and asks to come back after {_wait_in_words(error.asked_s)}; run again then, "
+            "or take another mirror; what was received is kept"
         ) from error
     wait_s = patience.wait_s(failures, error.asked_s)
     report(f"{error}; attempt {failures + 1} of {patience.attempts} in {wait_s:.0f} s")
     patience.sleep(wait_s)
+
+
+def _wait_in_words(seconds: float) -> str:
+    """How long to wait; of more than two days no number, as the year 9999 is a date, too."""
+    return f"{seconds:.0f} s" if seconds <= _LONGEST_TOLD_S else "more than two days"
+
+
+def refuse_no_http(error: Exception, place: str) -> None:
+    """Raise when an error, of httpx or its successor, came from an answer that is none of HTTP.
+
+    Raises:
+        NoHttpError: it did; the message has what came, cut short.
+    """
+    said = str(error)
+    # A server that closes the connection, before or within an answer, is the same error.
+    if type(error).__name__ == "RemoteProtocolError" and not said.startswith(_CLOSED):
+        if len(said) > _LONGEST_SAID:
+            said = f"{said[:_LONGEST_SAID]}..."
+        raise NoHttpError(f"{place}: the answer is no HTTP ({said})") from error
 
 
 def _in_words(error: httpx.TransportError) -> str:

@@ -113,19 +113,21 @@ def spool_archive(
         CorpusError: it is damaged, or has members that an archive of this split cannot have.
     """
     spooled = SpooledSplit(spool, source, licence)
-    member = "its begin"
+    after = "at its beginning"
     try:
         with open_members(archive) as members, spool.open("wb") as out:
             for info in members:
                 _take(members, info, archive, split, spooled, out, report)
-                member = info.name if info.name.isprintable() else ascii(info.name)
+                name = info.name if info.name.isprintable() else ascii(info.name)
+                after = f"after member {name}"
     except EOFError as error:
         raise CorpusError(
-            f"{archive} ends early, after member {member}; delete it to download it anew"
+            f"{archive} ends early, {after}; delete it to download it anew"
         ) from error
     except (tarfile.TarError, gzip.BadGzipFile, zlib.error) as error:
         raise CorpusError(
-            f"{archive} is damaged after member {member}: {error}; delete it to download it anew"
+            f"{archive} is damaged {after}: {error}; delete it to download it anew, or take "
+            "another mirror"
         ) from error
     _check_pairs(spooled, archive, split, report)
     return spooled

@@ -180,7 +180,7 @@ def test_a_busy_hub_is_asked_again(case: Case) -> None:
 def test_what_the_hub_has_not_is_said_with_its_address(
     case: Case, change: dict[str, str], words: str
 ) -> None:
-    text = catalogue_text({SPLIT: b""}, {SPLIT: 10}, revision=change.get("revision", COMMIT))
+    text = catalogue_text({SPLIT: b"unused"}, {SPLIT: 10}, revision=change.get("revision", COMMIT))
     text = text.replace("owner/libritts_r", change.get("repository", "owner/libritts_r"))
     if "folder" in change:
         text = text.replace("data/dev.clean", "data/dev.other")
@@ -223,7 +223,7 @@ def test_a_file_whose_size_or_checksum_is_none_is_refused(
 
 @pytest.mark.parametrize("name", ["datasets/owner/libritts_r", "https://hub.invalid/owner/name"])
 def test_a_repository_that_is_no_name_is_said(case: Case, name: str) -> None:
-    text = catalogue_text({SPLIT: b""}, {SPLIT: 10}, revision=COMMIT)
+    text = catalogue_text({SPLIT: b"unused"}, {SPLIT: 10}, revision=COMMIT)
     path = write_catalogue(case.folder, text.replace("owner/libritts_r", name))
     case.corpus = dataclasses.replace(case.corpus, catalogue=path)
     with pytest.raises(DownloadError, match="give the repository as OWNER/NAME"):

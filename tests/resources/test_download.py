@@ -18,6 +18,7 @@ import sys
 import textwrap
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,7 +35,7 @@ from resources.patience import Patience
 from resources.remote import RemoteFile, look
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
 ROOT = Path(__file__).parents[2]
 CONTENT = random.Random(7).randbytes(300_000)
@@ -62,6 +63,33 @@ def publisher() -> Iterator[Publisher]:
 @pytest.fixture
 def waiting() -> Waiting:
     return Waiting()
+
+
+@contextmanager
+def answering(answer: bytes) -> Generator[tuple[str, list[bytes]]]:
+    """A server that sends these bytes to all who ask, and closes; its URL, and what they asked."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        seen: list[bytes] = []
+
+        def serve() -> None:
+            while True:
+                try:
+                    with server.accept()[0] as connection:
+                        seen.append(connection.recv(65_536))
+                        connection.sendall(answer)
+                except OSError:
+                    if ended.is_set():
+                        return
+
+        ended = threading.Event()
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.getsockname()[1]}/a", seen
+        finally:
+            ended.set()
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 def fetch(
@@ -418,6 +446,39 @@ def test_a_server_that_asks_for_an_hour_is_not_waited_for(
     assert waiting.slept_s == []
 
 
+@pytest.mark.parametrize("value", ["9" * 400, "Fri, 31 Dec 9999 23:59:59 GMT", "172801"])
+def test_a_wait_that_nobody_lives_to_see_is_said_in_words(
+    publisher: Publisher, tmp_path: Path, waiting: Waiting, value: str
+) -> None:
+    publisher.script = [Answer(status=503, headers={"Retry-After": value})]
+    said = str(refusal(publisher, tmp_path / "a", waiting))
+    assert "asks to come back after more than two days; run again then, or take another" in said
+    assert waiting.slept_s == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"220 mail.example ESMTP\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc",
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 200_000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"no header at all " * 100 + b"\r\n\r\n",
+    ],
+    ids=["mail", "no length", "two lengths", "large header", "no header"],
+)
+def test_a_server_that_speaks_no_http_is_said_after_two_attempts(
+    waiting: Waiting, answer: bytes
+) -> None:
+    with answering(answer) as (url, seen), pytest.raises(DownloadError) as caught:
+        look(url, waiting.patience(), waiting.lines.append)
+    said = str(caught.value)
+    assert said.startswith(f"{url}: the answer is no HTTP (")
+    assert "; so it was 2 times: take another mirror" in said
+    assert len(said) < 450
+    assert (len(seen), len(waiting.slept_s), caught.value.retryable) == (2, 1, False)
+
+
 @pytest.mark.parametrize(
     ("status", "words"),
     [
@@ -518,29 +579,11 @@ def test_a_body_that_is_damaged_within_tls_is_gone_on_with(
 
 
 def test_a_server_that_closes_during_the_handshake_is_asked_again(waiting: Waiting) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        seen: list[bytes] = []
-
-        def close_each() -> None:
-            while True:
-                try:
-                    with server.accept()[0] as connection:
-                        seen.append(connection.recv(65_536))
-                except OSError:
-                    return  # The test is over.
-
-        thread = threading.Thread(target=close_each)
-        thread.start()
-        try:
-            with pytest.raises(DownloadError, match=r"no connection: .*gave up after 4") as caught:
-                look(
-                    f"https://127.0.0.1:{server.getsockname()[1]}/a",
-                    waiting.patience(),
-                    waiting.lines.append,
-                )
-        finally:
-            server.shutdown(socket.SHUT_RDWR)
-            thread.join()
+    with (
+        answering(b"") as (url, seen),
+        pytest.raises(DownloadError, match=r"no connection: .*gave up after 4") as caught,
+    ):
+        look(url.replace("http:", "https:"), waiting.patience(), waiting.lines.append)
     assert caught.value.retryable
     assert len(seen) == 4
 
