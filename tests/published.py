@@ -138,6 +138,33 @@ class Publisher:
 
 
 @contextmanager
+def answering(answer: bytes) -> Generator[tuple[str, list[bytes]]]:
+    """A server that sends these bytes to all who ask, and closes; its URL, and what they asked."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        seen: list[bytes] = []
+
+        def serve() -> None:
+            while True:
+                try:
+                    with server.accept()[0] as connection:
+                        seen.append(connection.recv(65_536))
+                        connection.sendall(answer)
+                except OSError:
+                    if ended.is_set():
+                        return
+
+        ended = threading.Event()
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.getsockname()[1]}/a", seen
+        finally:
+            ended.set()
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+@contextmanager
 def published(files: dict[str, bytes], tls: ssl.SSLContext | None = None) -> Generator[Publisher]:
     """A server of `files`; it is gone when this ends, with all its connections."""
     publisher = Publisher(files)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import ipaddress
 import re
+import socket
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
@@ -12,6 +13,7 @@ from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 from speech_assets.bench.errors import BenchError
 from speech_assets.bench.plain import plain_words
 
+_LISTENS_WITHIN_S = 5.0
 _SPEECH_PATH = "/v1/audio/speech"
 _SCHEMES = {"http": ("http", "ws"), "https": ("https", "wss"), "ws": ("http", "ws")}
 _SCHEMES["wss"] = _SCHEMES["https"]
@@ -80,6 +82,25 @@ class Address:
         if api == "ws":
             return self._url("ws", f"{_SPEECH_PATH}/stream", self.query)
         return self._url("http", _SPEECH_PATH, self.query)
+
+    def check_listening(self) -> None:
+        """Nothing, if somebody listens there, or whether anybody does is not known.
+
+        Raises:
+            BenchError: the connection is refused, or there is no such host.
+        """
+        parts = urlsplit(self.base)
+        host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+        try:
+            socket.create_connection((host, port), _LISTENS_WITHIN_S).close()
+        except (ConnectionRefusedError, socket.gaierror) as error:
+            raise BenchError(
+                f"nobody listens at {parts.scheme}://{self.place} ({error.strerror or error}): is "
+                "the server running? Start it first (this project's: make serve, in another "
+                "terminal), or correct --url"
+            ) from error
+        except OSError:
+            return  # The run tells what becomes of its requests.
 
     def _url(self, scheme: Literal["http", "ws"], path: str, query: str) -> str:
         chosen = _SCHEMES[self.scheme][scheme == "ws"]

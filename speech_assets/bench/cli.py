@@ -52,6 +52,7 @@ def _main(argv: Sequence[str] | None) -> int:
     try:
         options = _options(arguments)
         _make_writable(arguments.out)
+        options.address.check_listening()
     except BenchError as error:
         _say(f"speech-bench: {error}", sys.stderr)
         return EXIT_USAGE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -188,6 +189,21 @@ def test_a_folder_that_cannot_be_written_is_said_before_the_run(
         cli.main(["--url", "http://127.0.0.1:1", "--out", str(file / "out")])
     assert end.value.code == cli.EXIT_USAGE
     assert str(file) in capsys.readouterr().err
+
+
+def test_where_nobody_listens_the_server_is_asked_for_before_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(SystemExit) as end:
+            cli.main(["--url", f"http://me:hush@{place}", "--out", str(tmp_path)])
+    assert end.value.code == cli.EXIT_USAGE
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"speech-bench: nobody listens at http://{place} (Connection refused)")
+    assert "is the server running? Start it first (this project's: make serve" in line
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_run_tells_no_secret_and_its_requests_have_them_all(url: str, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from huggingface_hub import constants
 from huggingface_hub.utils import close_session
 from lineage_run import ending
-from published import catalogue_text, clip_id, published, write_catalogue
+from published import answering, catalogue_text, clip_id, published, write_catalogue
 from published_hub import COMMIT, Hub, hub_of, parquet_of
 
 from resources.errors import ChangedError, DownloadError
@@ -242,6 +242,14 @@ def test_a_hub_that_takes_the_connection_and_says_nothing_is_given_up(case: Case
             with pytest.raises(DownloadError, match="gave up after 3 attempts") as caught:
                 observe_split(case.corpus, SPLIT, case.store, means)
             assert caught.value.retryable
+
+
+def test_a_hub_that_speaks_no_http_is_said_after_two_attempts(case: Case) -> None:
+    with answering(b"220 mail.example ESMTP\r\n\r\n") as (url, _):
+        case.corpus = dataclasses.replace(case.corpus, url=url.removesuffix("/a"))
+        with pytest.raises(DownloadError, match=r"the answer is no HTTP \(.*so it was 2 times"):
+            case.observe()
+    assert case.slept_s == [1.0]
 
 
 @pytest.mark.parametrize("place", ["../mine.parquet", "/mine.parquet", "data\\mine.parquet"])

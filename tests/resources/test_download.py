@@ -16,9 +16,7 @@ import ssl
 import subprocess
 import sys
 import textwrap
-import threading
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +24,7 @@ from typing import TYPE_CHECKING
 import filelock
 import pytest
 from lineage_run import ending
-from published import Answer, Publisher, published
+from published import Answer, Publisher, answering, published
 
 from resources.download import Downloaded, download
 from resources.errors import ChangedError, DownloadError
@@ -35,7 +33,7 @@ from resources.patience import Patience
 from resources.remote import RemoteFile, look
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 CONTENT = random.Random(7).randbytes(300_000)
@@ -63,33 +61,6 @@ def publisher() -> Iterator[Publisher]:
 @pytest.fixture
 def waiting() -> Waiting:
     return Waiting()
-
-
-@contextmanager
-def answering(answer: bytes) -> Generator[tuple[str, list[bytes]]]:
-    """A server that sends these bytes to all who ask, and closes; its URL, and what they asked."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        seen: list[bytes] = []
-
-        def serve() -> None:
-            while True:
-                try:
-                    with server.accept()[0] as connection:
-                        seen.append(connection.recv(65_536))
-                        connection.sendall(answer)
-                except OSError:
-                    if ended.is_set():
-                        return
-
-        ended = threading.Event()
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.getsockname()[1]}/a", seen
-        finally:
-            ended.set()
-            server.shutdown(socket.SHUT_RDWR)
-            thread.join()
 
 
 def fetch(

@@ -38,7 +38,7 @@ def bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         cwd=folder,
         timeout=380,
     )
-    assert not list(temporary.glob("speech-assets-*"))
+    assert not list(temporary.glob("speech-assets-backfill-*"))
     wait_for(lambda: not processes_with("TMPDIR", str(temporary)), "its processes are gone")
     return done
 

@@ -149,7 +149,7 @@ def test_an_interrupted_benchmark_does_not_say_that_something_is_kept(
         said = process.stderr.read()
     assert process.returncode == 130
     assert "interrupted; nothing is kept, and the next run begins anew" in said
-    assert not list(tmp_path.glob("speech-assets-*"))
+    assert not list(tmp_path.glob("speech-assets-bench-tokenize-*"))
 
 
 def test_a_command_names_neither_where_its_result_went_nor_this_machines_folders() -> None:
