@@ -163,6 +163,15 @@ def test_the_commands_of_automation_are_dagsters_and_name_what_there_is() -> Non
     assert stopped == automations
 
 
+def test_a_page_says_of_just_the_tables_without_a_result_that_it_is_not_yet_published() -> None:
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        text = " ".join(page.read_text(encoding="utf-8").split())
+        for table in re.finditer(r"<!-- results: (\S+) -->", text):
+            lead = text[: table.start()].rpartition("<!-- /results -->")[2]
+            is_empty = text[table.end() :].startswith(" No result is published yet.")
+            assert ("not yet published" in lead) == is_empty, f"{page.name}: {table[1]}"
+
+
 def test_every_block_of_shell_is_shell() -> None:
     for block in blocks("sh"):
         done = subprocess.run(["bash", "-n"], input=block, capture_output=True, text=True)

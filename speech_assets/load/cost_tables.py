@@ -10,6 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _MISSING = "-"
+_OF_STEPS = (
+    "A step is timed as the engine's thread waits for it; *beside it* is what that thread does in "
+    "a round meanwhile (decodes are started, guards, audio on its way), *between rounds* come new "
+    "prompts and the hand-over of audio. On a GPU a window of each level is traced: how long "
+    "kernels of the language model and of the codec ran for each step, and how long none."
+)
 _COLUMNS = {
     "step_ms_p50": "step p50, ms",
     "beside_ms_mean": "beside it, ms",
@@ -28,7 +34,7 @@ _COLUMNS = {
 
 
 def cost_curve_table(results: Sequence[Mapping[str, Any]]) -> str:
-    """A table of each result of kind `cost_curve`: a line a level."""
+    """A table of each result of kind `cost_curve`, a line a level; what columns mean, below all."""
     parts: list[str] = []
     for result in results:
         heads = ("streams", *_COLUMNS.values(), "cores: engine's thread", "event loop", "others")
@@ -46,7 +52,7 @@ def cost_curve_table(results: Sequence[Mapping[str, Any]]) -> str:
             f"{result['name']}{reduced}, {weights} weights, on {result['device']['name']}, "
             f"{result['started_at'][:10]}:\n\n{table(heads, lines)}"
         )
-    return "\n\n".join(parts) if parts else NONE_YET
+    return "\n\n".join([*parts, _OF_STEPS]) if parts else NONE_YET
 
 
 def _cell(value: float | None) -> str:

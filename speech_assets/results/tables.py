@@ -10,6 +10,12 @@ from speech_assets.results.markdown import number, table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+_OF_PIPELINES = (
+    "Processes make speech side by side and share the cores; one tokenizes each shard as it "
+    "becomes whole. The time is from their start to the last token shard; *start* is how long they "
+    "take to their first clip, which a backfill pays once, and *once started* is without it."
+)
+
 
 def tokenize_table(results: Sequence[Mapping[str, Any]]) -> str:
     """Tokenization: the whole backfill beside the bare encoder, per device."""
@@ -36,7 +42,10 @@ def tokenize_table(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def pipeline_table(results: Sequence[Mapping[str, Any]]) -> str:
-    """Tokenization from compressed parquet on, beside the bare encoder and each stage alone."""
+    """Tokenization from compressed parquet on, beside the bare encoder and each stage alone.
+
+    What its columns mean stands below it.
+    """
     heads = (
         "device", "codec", "cores", "speech processes x decoders", "parquet to tokens, h/min",
         "bare encoder, h/min", "share", "share once started", "start, s",
@@ -69,7 +78,8 @@ def pipeline_table(results: Sequence[Mapping[str, Any]]) -> str:
             result["started_at"][:10],
         )
         rows.append(cells)
-    return table(heads, rows)
+    rendered = table(heads, rows)
+    return f"{rendered}\n\n{_OF_PIPELINES}" if rows else rendered
 
 
 def ablation_table(results: Sequence[Mapping[str, Any]]) -> str:

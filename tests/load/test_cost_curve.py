@@ -90,9 +90,10 @@ def test_the_table_has_a_line_a_level_and_says_what_was_not_traced() -> None:
         "config": {"weights": "random"},
         "rows": [LEVEL.row(), traced.row()],
     }
-    title, _, _, _, plain, with_trace = cost_curve_table([result]).splitlines()
+    title, _, _, _, plain, with_trace, _, legend = cost_curve_table([result]).splitlines()
     assert title == "small (reduced), random weights, on A GPU, 2026-11-29:"
     assert plain.startswith("| 4 | 5 | 2 | 12.9 | 20 |")
     assert plain.count("| - ") == 5  # Model, codec, no kernel; TTFS; a GPU's memory.
     assert "| 3 | 1 | 1 |" in with_trace
+    assert "*between rounds* come new prompts" in legend
     assert cost_curve_table([]) == "No result is published yet."

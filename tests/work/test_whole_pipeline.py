@@ -104,6 +104,8 @@ def test_a_whole_pipeline_makes_the_shards_that_its_stages_make_one_after_the_ot
     ).as_json()
     check_form(json.dumps(value).encode(), "the test's")
     assert "| snac | 2 | 2 x 1 |" in pipeline_table([value])
+    assert "*once started* is without it" in pipeline_table([value])
+    assert pipeline_table([]) == "No result is published yet."
 
 
 @pytest.mark.timeout(120)
