@@ -313,7 +313,7 @@ class _Backfill:
         AfterValidator(
             _with(
                 *("partitions", "runs", "failed_runs", "wall_s", "s_per_partition"),
-                *("work_s_per_partition", "lock_errors", "storage_mib"),
+                *("lock_errors", "storage_mib"),
             )
         ),
     ]

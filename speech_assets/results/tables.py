@@ -201,15 +201,35 @@ _BACKFILL_FIGURES = {
     "lock_errors": "lock errors",
     "wall_s": "all, s",
     "s_per_partition": "a shard, s",
-    "work_s_per_partition": "of it work, s",
     "run_s_p50": "a run, s, p50",
     "storage_mib": "history, MiB",
 }
 
 
+_BACKFILL_ASSETS = ("speech", "tokens")
+
+
+def _step_cell(figures: Mapping[str, Any], asset: str) -> str:
+    """Seconds of the asset's step for a shard, and of its work; earlier results have neither."""
+    names = [f"{asset}_{part}_s_per_partition" for part in ("step", "work")]
+    if not all(name in figures for name in names):
+        return "-"
+    step, work = (number(figures[name]["value"]) for name in names)
+    return f"{step} ({work})"
+
+
 def backfill_table(results: Sequence[Mapping[str, Any]]) -> str:
-    """Backfills of tiny shards: what each costs besides its work."""
-    heads = ("storage", "device", "shards", "a run has", *_BACKFILL_FIGURES.values(), "date")
+    """Backfills of tiny shards: what each costs, and how much of that is work."""
+    steps = [f"a shard's part of `{asset}`, s (of it work)" for asset in _BACKFILL_ASSETS]
+    heads = (
+        "storage",
+        "device",
+        "shards",
+        "a run has",
+        *_BACKFILL_FIGURES.values(),
+        *steps,
+        "date",
+    )
     rows: list[Sequence[str]] = []
     for result in results:
         figures, config = result["figures"], result["config"]
@@ -219,6 +239,7 @@ def backfill_table(results: Sequence[Mapping[str, Any]]) -> str:
             f"{number(figures['partitions']['value'])} of {config['partitions']}",
             str(config["shards_per_run"]),
             *(number(figures[n]["value"]) if n in figures else "" for n in _BACKFILL_FIGURES),
+            *(_step_cell(figures, asset) for asset in _BACKFILL_ASSETS),
             result["started_at"][:10],
         )
         rows.append(cells)
