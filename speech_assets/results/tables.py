@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from server.frames import LEVELS
-from speech_assets.results.markdown import number, table
+from speech_assets.results.markdown import commands, number, rounds_cell, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -73,9 +73,13 @@ def pipeline_table(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def ablation_table(results: Sequence[Mapping[str, Any]]) -> str:
-    """Ways of encoding: a line of each, with the codes it changes of those that were compared."""
+    """Ways of encoding: a line of each, with the codes it changes of those that were compared.
+
+    Below it the command of each result. In earlier results the loop ran once, untimed: its seconds
+    are those that its speed takes for the audio.
+    """
     heads = (
-        "device", "codec", "way", "bare encoder, h/min", "whole loop, h/min",
+        "device", "codec", "way", "bare encoder, h/min", "whole loop, h/min", "loops, s each",
         "a batch in flight (encoder; loop)", "peak memory, GiB", "codes changed, by level",
         "of codes", "capacity of read; encode; finish, h/min", "date",
     )  # fmt: skip
@@ -93,6 +97,7 @@ def ablation_table(results: Sequence[Mapping[str, Any]]) -> str:
                 result["name"] + untrained,
                 row["way"] + (f": {failed}" if failed else ""),
                 *("-" if speed is None else number(speed) for speed in speeds),
+                _loops_cell(row, result["config"]["audio_minutes"]),
                 "; ".join("-" if share is None else f"{share:.0%}" for share in shares),
                 f"{row['peak_memory_gib']:.2f}" if row.get("peak_memory_gib") else "-",
                 "; ".join("-" if count is None else str(count) for count in changed),
@@ -101,7 +106,13 @@ def ablation_table(results: Sequence[Mapping[str, Any]]) -> str:
                 result["started_at"][:10],
             )
             lines.append(cells)
-    return table(heads, lines)
+    return "\n".join([table(heads, lines), *commands(results)])
+
+
+def _loops_cell(row: Mapping[str, Any], audio_min: float) -> str:
+    if row.get("loop_hours_per_min") is None:
+        return "-"
+    return rounds_cell(row.get("loop_s") or [audio_min / row["loop_hours_per_min"]])
 
 
 def codec_speed_table(results: Sequence[Mapping[str, Any]]) -> str:

@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from speech_assets.corpus.benchmark_corpora import tiny_corpus
 from speech_assets.results.result import read_result
 from speech_assets.work import worker
+from speech_assets.work.bench_tokenize import _Bench
 
 ROOT = Path(__file__).parents[2]
 
@@ -65,7 +66,7 @@ def test_ways_of_encoding_are_named_in_the_command(tmp_path: Path, profiles: Pat
     )
     [row] = found["rows"]
     assert (row["way"], row["agreement"]) == ("16 clips a batch", 1.0)
-    assert row["loop_hours_per_min"] > 0
+    assert len(row["loop_s"]) == 1
 
 
 @pytest.mark.timeout(300)
@@ -76,6 +77,25 @@ def test_the_whole_pipeline_from_archives_to_tokens(tmp_path: Path, profiles: Pa
     assert found["config"]["speech_processes"] >= 1
     assert found["figures"]["agreement"]["value"] == 1.0
     assert found["figures"]["pipeline_hours_per_min"]["value"] > 0
+
+
+@pytest.mark.parametrize(
+    ("rounds", "shards", "seconds", "is_reduced"),
+    [
+        (3, 0, [10.0, 12.0], False),
+        (3, 0, [9.9, 12.0], True),
+        (3, 0, [], True),
+        (2, 0, [12.0], True),
+        (3, 8, [12.0], True),
+    ],
+)
+def test_a_measurement_of_few_rounds_few_shards_or_short_runs_is_reduced(
+    rounds: int, shards: int, seconds: list[float], *, is_reduced: bool
+) -> None:
+    arguments = argparse.Namespace(rounds=rounds, shards=shards)
+    nothing = cast("Any", None)
+    bench = _Bench(arguments, "", nothing, nothing, nothing, [], nothing, 1.0, None)
+    assert bench.is_reduced(seconds) == is_reduced
 
 
 def test_a_command_names_neither_where_its_result_went_nor_this_machines_folders() -> None:
