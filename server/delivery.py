@@ -121,6 +121,7 @@ class Delivery:
             self.transport,
             outcome,
             ttfa_ms=report.ttfa_ms if report else None,
+            first_made_ms=report.first_made_ms if report else None,
             ttfs_ms=report.ttfs_ms if report else None,
             rtf=report.rtf if report and outcome == report.finish_reason else None,
             misaligned_tokens=report.misaligned_tokens if report else 0,

@@ -119,6 +119,11 @@ class Metrics:
         self.ttfa_seconds = histogram(
             "ttfa_seconds", "Request received to first audio byte", _LATENCY_BUCKETS_S
         )
+        self.first_made_seconds = histogram(
+            "first_made_seconds",
+            "Request received to first byte of audio that the model made; seeded frames are not",
+            _LATENCY_BUCKETS_S,
+        )
         self.ttfs_seconds = histogram(
             "ttfs_seconds",
             "Request received to first audible sample in a player without buffer",
@@ -186,6 +191,7 @@ class Metrics:
         outcome: Outcome,
         *,
         ttfa_ms: float | None = None,
+        first_made_ms: float | None = None,
         ttfs_ms: float | None = None,
         rtf: float | None = None,
         misaligned_tokens: int = 0,
@@ -194,6 +200,8 @@ class Metrics:
         self.requests.labels(transport, outcome).inc()
         if ttfa_ms is not None:
             self.ttfa_seconds.observe(ttfa_ms / 1_000)
+        if first_made_ms is not None:
+            self.first_made_seconds.observe(first_made_ms / 1_000)
         if ttfs_ms is not None:
             self.ttfs_seconds.observe(ttfs_ms / 1_000)
         if rtf is not None:

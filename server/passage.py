@@ -106,6 +106,7 @@ class _Totals:
     input_tokens: int = 0
     output_tokens: int = 0
     ttfa_ms: float | None = None
+    first_made_ms: float | None = None
     ttfs_ms: float | None = None
     error: str | None = None
     _generated_s: float = field(default=0.0, init=False)
@@ -124,6 +125,8 @@ class _Totals:
         self.input_tokens += report.input_tokens
         self.output_tokens += report.output_tokens
         self.ttfa_ms = report.ttfa_ms if self.ttfa_ms is None else self.ttfa_ms
+        if self.first_made_ms is None:
+            self.first_made_ms = report.first_made_ms
         self.ttfs_ms = report.ttfs_ms if self.ttfs_ms is None else self.ttfs_ms
         made_s = report.frames * SAMPLES_PER_FRAME / SAMPLE_RATE_HZ
         self._generated_s += (report.rtf or 0.0) * made_s
@@ -140,6 +143,7 @@ class _Totals:
             input_tokens=self.input_tokens,
             output_tokens=self.output_tokens,
             ttfa_ms=self.ttfa_ms,
+            first_made_ms=self.first_made_ms,
             ttfs_ms=self.ttfs_ms,
             total_ms=total_ms,
             rtf=self._generated_s / made_s if made_s else None,

@@ -59,7 +59,7 @@ class Preset:
         noise: whether the codec adds the noise that it was trained with.
         lead_ins: file of lead-ins, made for its codec by `speech_assets.work.lead_ins`.
         seeded_frames: each utterance begins with so many frames of a lead-in instead of generating
-            them (0: it generates all), which brings speech sooner.
+            them (0: it generates all), which is meant to bring speech sooner.
         untrained: `model` and `codec` have no weights but config.json alone: random ones of that
             shape are served, for measuring speed (`server.untrained`).
         vllm: any other argument of vLLM's EngineArgs, over all of the above.

@@ -52,6 +52,7 @@ class UtteranceReport:
     input_tokens: int = 0
     output_tokens: int = 0
     ttfa_ms: float | None = None
+    first_made_ms: float | None = None  # First audio that the model made, not given to it.
     ttfs_ms: float | None = None
     total_ms: float = 0.0
     rtf: float | None = None

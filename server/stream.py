@@ -105,6 +105,7 @@ class StreamTimes:
     asked_s: float
     began_s: float
     first_s: float | None = None
+    made_s: float | None = None  # The first that the model made: silence of seeded frames is not.
     audible_s: float | None = None  # As a player without buffer plays it.
     _dry_s: float = 0.0
 
@@ -118,8 +119,10 @@ class StreamTimes:
     ) -> None:
         """Samples were handed over, to be played so much faster; `is_seeded` are seeded frames'."""
         rate_hz = SAMPLE_RATE_HZ * speed
-        if self.first_s is None and not is_seeded:
+        if self.first_s is None:
             self.first_s = now
+        if self.made_s is None and not is_seeded:
+            self.made_s = now
         starts_s = max(self._dry_s, now)
         if self.audible_s is None:
             loud = np.flatnonzero(block_rms(samples) >= _AUDIBLE)
@@ -184,7 +187,7 @@ class Stream:
             self._parked_at_s = None
 
     def sent(self, samples: NDArray[np.int16], now: float) -> None:
-        """Samples were handed over. Seeded silence is no first audio."""
+        """Samples were handed over. Seeded silence is first audio, and none that was made."""
         silent = self.lead_in.waiting or self.request.lead_in == "keep"
         is_seeded = silent and self.samples + len(samples) <= self._seeded_samples
         self.times.sent(samples, now, self.request.speed, is_seeded=is_seeded)
@@ -196,7 +199,8 @@ class Stream:
         return self.samples + self.lead_in.trimmed_samples + self.tail.trimmed_samples
 
     def report(self, reason: FinishReason, now: float, error: str | None = None) -> UtteranceReport:
-        """How it went, now that it has ended. Its rtf leaves out pauses for a stalled reader."""
+        """How it went, now that it has ended. Its rtf leaves out pauses for a stalled reader, and
+        has seeded frames among its audio."""
         self.resume(now)
         times, made_s = self.times, self.codes.whole_samples / SAMPLE_RATE_HZ
         return UtteranceReport(
@@ -208,6 +212,7 @@ class Stream:
             input_tokens=len(self.prompt_ids),
             output_tokens=self.output_tokens,
             ttfa_ms=_ms(times.first_s, times.asked_s),
+            first_made_ms=_ms(times.made_s, times.asked_s),
             ttfs_ms=_ms(times.audible_s, times.asked_s),
             total_ms=(now - times.asked_s) * 1e3,
             rtf=(now - times.began_s - self._paused_s) / made_s if made_s else None,

@@ -8,12 +8,12 @@ from speech_assets.errors import ConfigError
 
 
 def core_count() -> int:
-    """What `SPEECH_THREADS` says, else all cores of this machine.
+    """What `SPEECH_THREADS` says, else all cores that this process may run on.
 
     Raises:
         ConfigError: `SPEECH_THREADS` is not a whole number above zero.
     """
-    return _number("SPEECH_THREADS", "cores", os.cpu_count() or 1)
+    return _number("SPEECH_THREADS", "cores", len(os.sched_getaffinity(0)))
 
 
 def cpu_device_count() -> int:

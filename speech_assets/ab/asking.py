@@ -40,8 +40,8 @@ class Answer:
         finish_reason: as the server says it; "no_audio" where there is none.
         frames: of seven tokens, that the model made; more than were sent, where ends are trimmed.
         wall_ms: from the request to the last byte of the answer, at the client.
-        first_audio_ms: from the request to the first audio in the server. The whole answer waits
-            for its end all the same, and it is no TTFA of a stream.
+        first_audio_ms: from the request to the first audio that the model made, in the server. The
+            whole answer waits for its end all the same, and it is no TTFA of a stream.
         lm_ms, lm_steps: time in steps of the language model, and how many there were.
         decode_ms, decode_calls: the same of the codec. On a GPU the steps go on meanwhile.
     cores: of the server's threads meanwhile; None where the system does not tell.
@@ -130,13 +130,13 @@ class Asker:
         after = self._settled(before, where)
         self._ended = _ended(after)
         grown = changes(before, after) or {}
-        is_first_known = grown.get("speech_ttfa_seconds_count", 0.0) == 1
+        is_first_known = grown.get("speech_first_made_seconds_count", 0.0) == 1
         return Answer(
             audio=response.content if has_audio else b"",
             finish_reason=response.headers["x-finish-reason"] if has_audio else "no_audio",
             frames=int(response.headers["x-speech-frames"]) if has_audio else 0,
             wall_ms=wall_ms,
-            first_audio_ms=grown["speech_ttfa_seconds_sum"] * _MS if is_first_known else None,
+            first_audio_ms=grown["speech_first_made_seconds_sum"] * _MS if is_first_known else None,
             lm_ms=grown["speech_engine_step_seconds_sum"] * _MS,
             lm_steps=int(grown["speech_engine_step_seconds_count"]),
             decode_ms=grown["speech_decode_seconds_sum"] * _MS,

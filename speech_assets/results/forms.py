@@ -223,6 +223,7 @@ class _AblationRow:
     error: str = ""
     encoder_hours_per_min: _Number | None = None
     loop_hours_per_min: _Number | None = None
+    loop_s: list[_Number] | None = None
     device_busy_share: _Number | None = None
     loop_device_busy_share: _Number | None = None
     peak_memory_gib: _Number | None = None
@@ -313,7 +314,7 @@ class _Backfill:
         AfterValidator(
             _with(
                 *("partitions", "runs", "failed_runs", "wall_s", "s_per_partition"),
-                *("work_s_per_partition", "lock_errors", "storage_mib"),
+                *("lock_errors", "storage_mib"),
             )
         ),
     ]
@@ -323,9 +324,11 @@ class _Backfill:
 class _CurveRow:
     varied: Literal["clip_s", "batch_samples", "cores"]
     hours_per_min: _Number
+    seconds: Annotated[list[_Number], Field(min_length=1)]
     clip_s: _Number | None = None
     batch_samples: _Count | None = None
     cores: _Count | None = None
+    peak_memory_gib: _Number | None = None
 
     def __post_init__(self) -> None:
         if getattr(self, self.varied) is None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import statistics
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 NONE_YET = "No result is published yet."
 EMBEDDED = (
@@ -27,6 +28,20 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         return NONE_YET
     lines = [heads, ["---"] * len(heads), *([_cell(text) for text in row] for row in rows)]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def rounds_cell(seconds: Sequence[float]) -> str:
+    """How many rounds were timed, and for how long each, as "3 of 0.423"."""
+    return f"{len(seconds)} of {number(statistics.median(seconds))}"
+
+
+def commands(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Lines below a table: a blank one, and the command that each of its results was made by."""
+    lines = [
+        f"- {each['device']['name']}, {each['started_at'][:10]}: `{each['command']}`"
+        for each in results
+    ]
+    return ["", *lines] if lines else []
 
 
 def _cell(text: str) -> str:

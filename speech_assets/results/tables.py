@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from server.frames import LEVELS
-from speech_assets.results.markdown import number, table
+from speech_assets.results.markdown import commands, number, rounds_cell, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,9 +83,13 @@ def pipeline_table(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def ablation_table(results: Sequence[Mapping[str, Any]]) -> str:
-    """Ways of encoding: a line of each, with the codes it changes of those that were compared."""
+    """Ways of encoding: a line of each, with the codes it changes of those that were compared.
+
+    Below it the command of each result. In earlier results the loop ran once, untimed: its seconds
+    are those that its speed takes for the audio.
+    """
     heads = (
-        "device", "codec", "way", "bare encoder, h/min", "whole loop, h/min",
+        "device", "codec", "way", "bare encoder, h/min", "whole loop, h/min", "loops, s each",
         "a batch in flight (encoder; loop)", "peak memory, GiB", "codes changed, by level",
         "of codes", "capacity of read; encode; finish, h/min", "date",
     )  # fmt: skip
@@ -103,6 +107,7 @@ def ablation_table(results: Sequence[Mapping[str, Any]]) -> str:
                 result["name"] + untrained,
                 row["way"] + (f": {failed}" if failed else ""),
                 *("-" if speed is None else number(speed) for speed in speeds),
+                _loops_cell(row, result["config"]["audio_minutes"]),
                 "; ".join("-" if share is None else f"{share:.0%}" for share in shares),
                 f"{row['peak_memory_gib']:.2f}" if row.get("peak_memory_gib") else "-",
                 "; ".join("-" if count is None else str(count) for count in changed),
@@ -111,7 +116,13 @@ def ablation_table(results: Sequence[Mapping[str, Any]]) -> str:
                 result["started_at"][:10],
             )
             lines.append(cells)
-    return table(heads, lines)
+    return "\n".join([table(heads, lines), *commands(results)])
+
+
+def _loops_cell(row: Mapping[str, Any], audio_min: float) -> str:
+    if row.get("loop_hours_per_min") is None:
+        return "-"
+    return rounds_cell(row.get("loop_s") or [audio_min / row["loop_hours_per_min"]])
 
 
 def codec_speed_table(results: Sequence[Mapping[str, Any]]) -> str:
@@ -211,15 +222,35 @@ _BACKFILL_FIGURES = {
     "lock_errors": "lock errors",
     "wall_s": "all, s",
     "s_per_partition": "a shard, s",
-    "work_s_per_partition": "of it work, s",
     "run_s_p50": "a run, s, p50",
     "storage_mib": "history, MiB",
 }
 
 
+_BACKFILL_ASSETS = ("speech", "tokens")
+
+
+def _step_cell(figures: Mapping[str, Any], asset: str) -> str:
+    """Seconds of the asset's step for a shard, and of its work; earlier results have neither."""
+    names = [f"{asset}_{part}_s_per_partition" for part in ("step", "work")]
+    if not all(name in figures for name in names):
+        return "-"
+    step, work = (number(figures[name]["value"]) for name in names)
+    return f"{step} ({work})"
+
+
 def backfill_table(results: Sequence[Mapping[str, Any]]) -> str:
-    """Backfills of tiny shards: what each costs besides its work."""
-    heads = ("storage", "device", "shards", "a run has", *_BACKFILL_FIGURES.values(), "date")
+    """Backfills of tiny shards: what each costs, and how much of that is work."""
+    steps = [f"a shard's part of `{asset}`, s (of it work)" for asset in _BACKFILL_ASSETS]
+    heads = (
+        "storage",
+        "device",
+        "shards",
+        "a run has",
+        *_BACKFILL_FIGURES.values(),
+        *steps,
+        "date",
+    )
     rows: list[Sequence[str]] = []
     for result in results:
         figures, config = result["figures"], result["config"]
@@ -229,6 +260,7 @@ def backfill_table(results: Sequence[Mapping[str, Any]]) -> str:
             f"{number(figures['partitions']['value'])} of {config['partitions']}",
             str(config["shards_per_run"]),
             *(number(figures[n]["value"]) if n in figures else "" for n in _BACKFILL_FIGURES),
+            *(_step_cell(figures, asset) for asset in _BACKFILL_ASSETS),
             result["started_at"][:10],
         )
         rows.append(cells)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from speech_assets.results.markdown import number, table
+from speech_assets.results.markdown import commands, number, rounds_cell, table
 from speech_assets.scaling.dataset import dataset_size, device_hours
 from speech_assets.scaling.numbers import NONE, count, rounded, tb
 
@@ -104,11 +104,11 @@ def tokenize_fleet_table(
     Devices at the rate of the whole loop; cores for `speech` at the rate a core of the host that
     was measured; the store's reading and writing is of PCM and codes, archives left out. Devices
     whose hosts make the speech, too, go at the rate of the whole pipeline, where `pipelines` have
-    one of that device and codec.
+    one of that device and codec: the newest, with its date.
     """
-    rates = {
-        (each["device"]["name"], each["config"]["codec"]): each["figures"]["pipeline_hours_per_min"]
-        for each in pipelines
+    newest = {
+        (each["device"]["name"], each["config"]["codec"]): each
+        for each in sorted(pipelines, key=lambda each: str(each["started_at"]))
     }
     values = assumptions.values
     size, days = corpus_size(assumptions), values.tokenize_days.value
@@ -127,16 +127,14 @@ def tokenize_fleet_table(
             continue
         loop = device_hours(size.hours, float(figures["hours_per_min"]["value"]))
         speech = float(figures["speech_capacity_hours_per_min"]["value"]) / cores
-        whole = rates.get((result["device"]["name"], result["config"]["codec"]))
+        whole = newest.get((result["device"]["name"], result["config"]["codec"]))
         pcm_mb_per_s = size.pcm_bytes / 1e6 / (hours * 3_600)
         cells = (
             result["device"]["name"] + " (reduced)" * bool(result["reduced"]),
             result["config"]["codec"],
             count(math.ceil(loop / hours)),
             count(math.ceil(device_hours(size.hours, speech) / hours)),
-            NONE
-            if whole is None
-            else count(math.ceil(device_hours(size.hours, float(whole["value"])) / hours)),
+            NONE if whole is None else _whole_cell(whole, size.hours, hours),
             rounded(pcm_mb_per_s),
             rounded(pcm_mb_per_s),
             rounded(size.code_bytes / 1e6 / (hours * 3_600)),
@@ -147,9 +145,22 @@ def tokenize_fleet_table(
     return table(heads, rows)
 
 
+def _whole_cell(pipeline: Mapping[str, Any], corpus_hours: float, hours: float) -> str:
+    """Devices at the rate of a whole pipeline, with the date of its result."""
+    rate = float(pipeline["figures"]["pipeline_hours_per_min"]["value"])
+    devices = math.ceil(device_hours(corpus_hours, rate) / hours)
+    return f"{count(devices)} ({pipeline['started_at'][:10]})"
+
+
 def curve_table(results: Sequence[Mapping[str, Any]]) -> str:
-    """Speed of the bare encoder and of making speech against what it depends on: measured."""
-    heads = ("device", "codec", "what", "varied", "value", "h/min (measured)", "date")
+    """Speed of the bare encoder and of making speech against what it depends on: measured.
+
+    Below it the command of each result. Earlier results have no memory of each row.
+    """
+    heads = (
+        "device", "codec", "what", "varied", "value", "h/min (measured)", "rounds, s each",
+        "peak memory, GiB", "date",
+    )  # fmt: skip
     named = {
         "clip_s": ("bare encoder", "clips of so many s"),
         "batch_samples": ("bare encoder, clips of 5 s", "samples of a batch at most"),
@@ -164,9 +175,15 @@ def curve_table(results: Sequence[Mapping[str, Any]]) -> str:
                 result["config"]["codec"],
                 what,
                 varied,
-                f"{row[row['varied']]:,g}",
+                _value(row[row["varied"]]),
                 number(row["hours_per_min"]),
+                rounds_cell(row["seconds"]),
+                f"{row['peak_memory_gib']:.2f}" if "peak_memory_gib" in row else NONE,
                 result["started_at"][:10],
             )
             rows.append(cells)
-    return table(heads, rows)
+    return "\n".join([table(heads, rows), *commands(results)])
+
+
+def _value(value: float) -> str:
+    return count(int(value)) if float(value).is_integer() else f"{value:g}"

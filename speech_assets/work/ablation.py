@@ -9,12 +9,14 @@ from __future__ import annotations
 import random
 import statistics
 import time
+import traceback
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from server.codec import use_exact_float32
+from server.errors import ServerError
 from speech_assets.corpus.agreement import Agreement
 from speech_assets.corpus.encoder_traffic import hours_per_min, traffic
 from speech_assets.errors import ConfigError
@@ -26,7 +28,7 @@ from speech_assets.work.tokenizer import Tokenizer
 from speech_assets.work.tokens import tokenize_shards
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -86,7 +88,7 @@ class Recorder(worker.Reporter):
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What every way is measured on. `rounds` are of the bare encoder; the loop runs once."""
+    """What every way is measured on: `rounds` of the bare encoder, and as many of the loop."""
 
     store: Store
     shards: list[Shard]
@@ -110,7 +112,8 @@ class Bench:
             torch.cuda.reset_peak_memory_stats(self.codec.device)
         began_s = time.monotonic()
         tokenizer = Tokenizer(self.codec, way.options, self.shapes)
-        # Kernels are built and chosen at the first call of each shape; no clip is compared by it.
+        # Kernels are built and chosen at the first call of each shape, so it is not timed with the
+        # rounds. Its codes are those that are compared.
         made = [tokenizer.encode(shard.clips) for shard in self.speech]
         first_s = time.monotonic() - began_s
         seconds: list[float] = []
@@ -146,28 +149,36 @@ class Bench:
         return row
 
     def _loop(self, tokenizer: Tokenizer, way: Way) -> dict[str, Any]:
-        for shard in self.shards:
-            self.store.delete(shard.object_key("tokens"))
-        recorder = Recorder("tokens")
-        tokenizer.device_busy_s = 0.0
-        failures = tokenize_shards(
-            self.store, self.shards, tokenizer, recorder, read_ahead=way.read_ahead
-        )
-        if failures:
-            return {"loop_error": failures[0]}
-        figures = recorder.figures
+        """Medians of the loop's rounds, the least agreement of any, and the seconds of each."""
+        rounds: list[dict[str, float]] = []
+        for _ in range(self.rounds):
+            for shard in self.shards:
+                self.store.delete(shard.object_key("tokens"))
+            recorder = Recorder("tokens")
+            tokenizer.device_busy_s = 0.0
+            failures = tokenize_shards(
+                self.store, self.shards, tokenizer, recorder, read_ahead=way.read_ahead
+            )
+            if failures:
+                return {"loop_error": failures[0]}
+            rounds.append(recorder.figures)
+
+        def median(name: str) -> float:
+            return statistics.median(figures[name] for figures in rounds)
+
         return {
-            "loop_hours_per_min": figures["hours_per_min"],
-            "loop_device_busy_share": figures["device_busy_share"],
+            "loop_s": [self.audio_min / figures["hours_per_min"] for figures in rounds],
+            "loop_hours_per_min": median("hours_per_min"),
+            "loop_device_busy_share": median("device_busy_share"),
             **{
-                f"loop_{name}": value
-                for name, value in figures.items()
+                f"loop_{name}": min(figures[name] for figures in rounds)
+                for name in rounds[0]
                 if name.startswith("agreement")
             },
             **{
-                name: figures[name]
+                name: median(name)
                 for stage in _STAGES
-                if (name := f"{stage}_capacity_hours_per_min") in figures
+                if (name := f"{stage}_capacity_hours_per_min") in rounds[0]
             },
         }
 
@@ -175,10 +186,11 @@ class Bench:
 def measure(
     bench: Bench,
     ways: Sequence[Way],
+    log: Callable[[str], None],
     *,
     profiled: bool = False,
 ) -> list[dict[str, Any]]:
-    """A row of each way; one that cannot run says why.
+    """A row of each way; one that cannot run here says why, and `log` gets where it failed.
 
     `profiled` rows also say what families of kernels the device's time went to.
 
@@ -193,7 +205,10 @@ def measure(
                 tokenizer = Tokenizer(bench.codec, way.options, bench.shapes)
                 row["profile"] = profile_rows(tokenizer, bench.speech[0].clips)
             rows.append(row)
-        except Exception as error:  # One way's failure must not cost the others.
+        # One way's failure must not cost the others: settings that this device does not take, its
+        # memory (a RuntimeError of torch), a kernel that does not build.
+        except (ServerError, RuntimeError) as error:
+            log(f"{way.name}: {''.join(traceback.format_exception(error))}")
             message = str(error).strip() or type(error).__name__
             rows.append({"way": way.name, "error": message.splitlines()[0][:300]})
     if all("error" in row for row in rows):

@@ -1,8 +1,8 @@
 """What a backfill costs besides its work: a thousand shards of one short clip each.
 
 A daemon of its own, with this folder's dagster.yaml, fills `speech` and `tokens` of all shards, as
-a backfill that is launched in the UI does. The result says what a shard took, how much of that was
-work, and whether the storage ever said that it was locked.
+a backfill that is launched in the UI does. The result says what a shard took, what its part of each
+step was and how much of that was work, and whether the storage ever said that it was locked.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from speech_assets.errors import SpeechAssetsError
 from speech_assets.results.provenance import device_of, measurement_began
 from speech_assets.results.result import Figure, Result
 from speech_assets.work import worker
-from speech_assets.work.dagster_home import DagsterHome
+from speech_assets.work.dagster_home import DAEMON_LOG, DagsterHome
 
 if TYPE_CHECKING:
     import subprocess
@@ -76,11 +76,11 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
             backfill_id = _launch(home, keys)
             launched_s = time.monotonic() - began_s
             with dg.DagsterInstance.from_config(str(folder)) as instance:
-                _wait(instance, backfill_id, daemon, began_s + arguments.limit_s, reporter)
+                _wait(instance, backfill_id, home, daemon, arguments.limit_s, reporter)
                 wall_s = time.monotonic() - began_s
                 rows, figures = _figures(instance, backfill_id, keys, wall_s)
         figures["launch_s"] = Figure(launched_s, "s")
-        figures["lock_errors"] = Figure(_lock_errors(folder), "lines")
+        figures["lock_errors"] = Figure(_lock_errors(folder), "matches")
         figures["storage_mib"] = Figure(_size_mib(folder / ".dagster" / "storage"), "MiB")
     result = Result(
         kind=KIND,
@@ -115,17 +115,27 @@ def _launch(home: DagsterHome, keys: Sequence[str]) -> str:
     )  # fmt: skip
     launched: dict[str, Any] = json.loads(answer.read_text())["data"]["launchPartitionBackfill"]
     if "backfillId" not in launched:
-        raise BackfillError(f"the backfill was refused: {launched.get('message', launched)}")
+        raise BackfillError(
+            f"Dagster refused a backfill of {len(keys)} shards of {' and '.join(ASSETS)}: "
+            f"{launched.get('message', launched)}"
+        )
     return launched["backfillId"]
 
 
 def _wait(
     instance: dg.DagsterInstance,
     backfill_id: str,
+    home: DagsterHome,
     daemon: subprocess.Popen[bytes],
-    until_s: float,
+    limit_s: float,
     reporter: worker.Reporter,
 ) -> None:
+    """Return when the backfill is complete.
+
+    Raises:
+        BackfillError: it failed, or is not complete `limit_s` from now.
+    """
+    until_s = time.monotonic() + limit_s
     done = 0
     while True:
         backfill = instance.get_backfill(backfill_id)
@@ -140,23 +150,37 @@ def _wait(
                 f"runs of the backfill failed: {_first_failure(instance, backfill_id)}"
             )
         if status in ("FAILED", "CANCELED", "unknown"):
-            raise BackfillError(f"the backfill is {status}: {getattr(backfill, 'error', None)}")
+            why = getattr(backfill, "error", None) or "Dagster does not say why"
+            raise BackfillError(
+                f"backfill {backfill_id} is {status} after {made} shards: {why}; run it again"
+            )
         if daemon.poll() is not None:
-            raise BackfillError(f"Dagster's daemon ended with {daemon.returncode}")
+            raise BackfillError(
+                f"Dagster's daemon ended with {daemon.returncode} after {made} shards of backfill "
+                f"{backfill_id}; the last that it logged: {home.log.read_text()[-600:]}"
+            )
         if time.monotonic() > until_s:
-            raise BackfillError(f"{made} shards are done and the time is over: see --limit-s")
+            raise BackfillError(
+                f"{made} shards were done when --limit-s {limit_s:g} was over; give it more "
+                "seconds, or take fewer --partitions"
+            )
         time.sleep(_LOOK_EVERY_S)
 
 
 def _figures(
     instance: dg.DagsterInstance, backfill_id: str, keys: Sequence[str], wall_s: float
 ) -> tuple[list[dict[str, Any]], dict[str, Figure]]:
-    """A row for each run, and what they come to."""
+    """A row for each run, and what they come to.
+
+    A step's seconds are from its start, when its pool had let it in, to its end. `speech` of one
+    run goes on beside `tokens` of another: the steps' seconds do not add up to the wall's.
+    """
     rows = [
         {
             "status": record.dagster_run.status.value,
             "waited_s": record.start_time - record.create_timestamp.timestamp(),
             "run_s": record.end_time - record.start_time,
+            **_steps_s(instance, record.dagster_run.run_id),
         }
         for record in _runs(instance, backfill_id)
         if record.start_time is not None and record.end_time is not None
@@ -164,20 +188,34 @@ def _figures(
     failed = sum(row["status"] != dg.DagsterRunStatus.SUCCESS.value for row in rows)
     made = {name: len(instance.get_materialized_partitions(dg.AssetKey(name))) for name in ASSETS}
     count = len(keys)
-    work_s = sum(_work_s(instance, name, count) for name in ASSETS)
+    of_assets: dict[str, Figure] = {}
+    for name in ASSETS:
+        step_s = sum(float(row.get(f"{name}_step_s", 0.0)) for row in rows)
+        work_s = _work_s(instance, name, count)
+        of_assets[f"{name}_step_s_per_partition"] = Figure(step_s / count, "s", count)
+        of_assets[f"{name}_work_s_per_partition"] = Figure(work_s / count, "s", count)
     return rows, {
         "partitions": Figure(min(made.values()), "partitions"),
         "runs": Figure(len(rows), "runs"),
         "failed_runs": Figure(failed, "runs", len(rows)),
         "wall_s": Figure(wall_s, "s"),
         "s_per_partition": Figure(wall_s / count, "s", count),
-        "work_s_per_partition": Figure(work_s / count, "s", count),
+        **of_assets,
         "run_s_p50": Figure(statistics.median(float(row["run_s"]) for row in rows), "s", len(rows)),
     }
 
 
 def _runs(instance: dg.DagsterInstance, backfill_id: str) -> Sequence[dg.RunRecord]:
     return instance.get_run_records(dg.RunsFilter(tags={"dagster/backfill": backfill_id}))
+
+
+def _steps_s(instance: dg.DagsterInstance, run_id: str) -> dict[str, float]:
+    """Seconds of each asset's step in a run, `<asset>_step_s`; of a step that ended."""
+    return {
+        f"{step.step_key}_step_s": step.end_time - step.start_time
+        for step in instance.get_run_step_stats(run_id, list(ASSETS))
+        if step.start_time is not None and step.end_time is not None
+    }
 
 
 def _first_failure(instance: dg.DagsterInstance, backfill_id: str) -> str:
@@ -191,7 +229,7 @@ def _first_failure(instance: dg.DagsterInstance, backfill_id: str) -> str:
 
 
 def _work_s(instance: dg.DagsterInstance, asset: str, count: int) -> float:
-    """Seconds that the asset's own work took, of all its shards."""
+    """Seconds that the asset's own work took, of all its shards, each from read to stored."""
     newest: dict[str, float] = {}
     cursor: str | None = None
     while True:
@@ -207,8 +245,8 @@ def _work_s(instance: dg.DagsterInstance, asset: str, count: int) -> float:
 
 
 def _lock_errors(folder: Path) -> int:
-    """Lines of the daemon's and the runs' logs that say that the storage was locked."""
-    logs = [folder / "daemon.log", *(folder / ".dagster" / "logs").rglob("*.*")]
+    """How often the daemon's and the runs' logs say that the storage was locked."""
+    logs = [folder / DAEMON_LOG, *(folder / ".dagster" / "logs").rglob("*.*")]
     return sum(len(_LOCKED.findall(log.read_bytes())) for log in logs if log.is_file())
 
 

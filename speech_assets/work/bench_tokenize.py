@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,6 @@ from server.weights import CODEC_FILES, local_folder, parse_location
 from speech_assets.cores import core_count
 from speech_assets.corpus.benchmark_corpora import RepeatedCorpus, archived
 from speech_assets.corpus.room import check_room
-from speech_assets.errors import ShardError
 from speech_assets.profiles import Profile, load_profile
 from speech_assets.results.provenance import measurement_began
 from speech_assets.results.result import Result
@@ -41,7 +39,8 @@ from speech_assets.work.device import (
     keep_freed_memory,
     take_turns_often,
 )
-from speech_assets.work.speech_shards import make_shard, make_shards
+from speech_assets.work.speech_rate import steadily_made
+from speech_assets.work.speech_shards import make_shard, stored_speech
 from speech_assets.work.token_shards import read_speech
 from speech_assets.work.tokenize_curve import Curve
 from speech_assets.work.tokenize_ways import parse_ways, ways_for
@@ -54,7 +53,7 @@ from speech_assets.work.tokenizer import (
 from speech_assets.work.whole_pipeline import Pipeline, one_clip_each, speech_processes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from server.codec import Codec
     from server.codec_encoder_shapes import Shape
@@ -63,6 +62,7 @@ if TYPE_CHECKING:
     from speech_assets.work.token_shards import SpeechShard
 
 FULL_ROUNDS = 3
+LEAST_RUN_S = 10.0  # Of a timed run: the first read and the last write are a second of any.
 _DISK_FOLD = 3  # Corpus, archives and speech lie there at once: 2.74 times the PCM (measured).
 REFERENCE_CLIPS = 24  # Of a shard, encoded alone for comparison: a share of 0.1 % is seen.
 
@@ -145,9 +145,13 @@ class _Bench:
     shapes: Mapping[str, Shape] | None
 
     @property
-    def is_reduced(self) -> bool:
-        """Whether it is less than what a whole run measures."""
+    def is_cut(self) -> bool:
+        """Whether less is measured than what a whole run measures."""
         return self.arguments.rounds < FULL_ROUNDS or bool(self.arguments.shards)
+
+    def is_reduced(self, seconds: Iterable[float]) -> bool:
+        """Whether less is measured, or in too short a time; `seconds` are of each timed run."""
+        return self.is_cut or min(seconds, default=0.0) < LEAST_RUN_S
 
     def speech(self) -> list[SpeechShard]:
         """The shards in memory."""
@@ -181,7 +185,7 @@ def _work(arguments: argparse.Namespace, reporter: worker.Reporter) -> None:
                 arguments, started_at, device, profile, store, shards, codec, hours_per_min, shapes
             )
             if arguments.ablate:
-                result = _ablation(bench)
+                result = _ablation(bench, reporter)
             elif arguments.curve:
                 result = _curve(bench, reporter)
             elif arguments.whole:
@@ -223,7 +227,7 @@ def _device(
     return contextlib.nullcontext(candidates(profile.device)[0])
 
 
-def _ablation(bench: _Bench) -> Result:
+def _ablation(bench: _Bench, reporter: worker.Reporter) -> Result:
     """Every way of encoding."""
     arguments, codec, speech = bench.arguments, bench.codec, bench.speech()
     ablated = Bench(
@@ -236,13 +240,16 @@ def _ablation(bench: _Bench) -> Result:
         bench.shapes,
     )
     ways = parse_ways(arguments.ways, ways_for(codec.device.type, encoder_threads()))
+    rows = ablation.measure(ablated, ways, reporter.log, profiled=arguments.profile)
     return ablation.result_of(
         ablated,
-        ablation.measure(ablated, ways, profiled=arguments.profile),
+        rows,
         device=device_row(bench.device),
         started_at=bench.started_at,
         command=arguments.command,
-        reduced=bench.is_reduced,
+        reduced=bench.is_reduced(
+            seconds for row in rows if "error" not in row for seconds in row.get("loop_s", ())
+        ),
         corpus=bench.profile.corpus.name,
         speech_hours_per_min=bench.speech_hours_per_min,
     )
@@ -258,7 +265,7 @@ def _curve(bench: _Bench, reporter: worker.Reporter) -> Result:
         device=device_row(bench.device),
         started_at=bench.started_at,
         command=bench.arguments.command,
-        reduced=bench.is_reduced,
+        reduced=bench.is_cut,  # Its rounds go on until they are long enough.
         corpus=bench.profile.corpus.name,
     )
 
@@ -288,7 +295,7 @@ def _tokenization(
         started_at=bench.started_at,
         device=device_row(bench.device),
         command=arguments.command,
-        reduced=bench.is_reduced,
+        reduced=bench.is_reduced(row["backfill_s"] for row in rows),
         config={
             **_config(bench, tokenizer, audio_min),
             "decoding_processes": core_count(),
@@ -321,7 +328,7 @@ def _whole(bench: _Bench, folder: Path, reporter: worker.Reporter) -> Result:
         started_at=bench.started_at,
         device=device_row(bench.device),
         command=arguments.command,
-        reduced=bench.is_reduced,
+        reduced=bench.is_reduced(row["pipeline_s"] for row in rows),
         config={
             **_config(bench, tokenizer, pipeline.audio_min),
             "cores": core_count(),
@@ -380,7 +387,8 @@ def _audio_min(speech: list[SpeechShard]) -> float:
 def _prepare(
     store: Store, profile: Profile, arguments: argparse.Namespace, reporter: worker.Reporter
 ) -> tuple[list[Shard], float]:
-    """Archives and speech of the benchmark's shards, and the hours a minute that speech made."""
+    """Archives and speech of the benchmark's shards, and the hours a minute that speech made: as
+    `Pipeline.speech_alone` has it of several processes."""
     shards = archived(store, profile.corpus, reporter.log)[: arguments.shards or None]
     check_shards(len(shards), arguments)
     reporter.log(f"making speech of {len(shards)} shards (not timed as part of the backfill)")
@@ -389,15 +397,9 @@ def _prepare(
     with DecodingPool(core_count(), options) as pool:
         make_shard(store, shards[0], options, pool)  # Warm-up: the pool's start.
         reporter.advance(1)
-        began_s = time.monotonic()
-        kept_s = 0.0
-        for _, found in make_shards(store, shards[1:], options, pool):
-            if isinstance(found, ShardError):
-                raise found
-            kept_s += found.statistics["kept_s"]
-            reporter.advance(1)
+        stored = stored_speech(store, shards[1:], options, pool, lambda: reporter.advance(1))
         reporter.close()
-        return shards, kept_s / 60 / (time.monotonic() - began_s)
+        return shards, steadily_made([stored]).hours_per_min
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 _PR_SET_PDEATHSIG = 1
+DAEMON_LOG = "daemon.log"
 _COMMAND_LIMIT_S = 900.0
 _END_WITHIN_S = 60.0
 
@@ -44,6 +45,11 @@ class DagsterHome:
             folder,
             {**os.environ, "DAGSTER_HOME": str(folder), "PYTHONPATH": paths, **variables},
         )
+
+    @property
+    def log(self) -> Path:
+        """What the daemon said."""
+        return self.folder / DAEMON_LOG
 
     def command(self, name: str, *arguments: str) -> list[str]:
         """A Dagster command of this environment, for this project's definitions."""
@@ -71,8 +77,8 @@ class DagsterHome:
 
     @contextmanager
     def daemon(self) -> Generator[subprocess.Popen[bytes]]:
-        """Dagster's daemon while the block runs; its output in `daemon.log`."""
-        with (self.folder / "daemon.log").open("wb") as log:
+        """Dagster's daemon while the block runs; its output in `log`."""
+        with self.log.open("wb") as log:
             process = subprocess.Popen(
                 self.command("dagster-daemon", "run"),
                 cwd=self.folder, env=self.environment, start_new_session=True,

@@ -31,9 +31,10 @@ from speech_assets.corpus.speech_rows import SpeechRow
 from speech_assets.errors import ShardError
 from speech_assets.work.ahead import Ahead
 from speech_assets.work.decoding_pool import TASK_ROWS
+from speech_assets.work.speech_rate import Stored
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from resources.store import Store
     from speech_assets.work.decoding_pool import DecodingPool, SpeechOptions
@@ -45,11 +46,15 @@ WRITERS = 2  # Shards that are compressed and stored beside it.
 
 @dataclass(frozen=True, slots=True)
 class Speech:
-    """A speech shard that is there: its statistics, whether it was made now, and in what time."""
+    """A speech shard that is there: its statistics, whether it was made now, and in what time.
+
+    `stored_s` is when it was stored, of the monotonic clock; 0 where it was there already.
+    """
 
     statistics: dict[str, Any]
     made: bool
     seconds: float = 0.0
+    stored_s: float = 0.0
 
 
 def make_shards(
@@ -85,6 +90,30 @@ def make_shards(
             for _, archive in opened:
                 if isinstance(archive, _Archive):
                     archive.rows.close()
+
+
+def stored_speech(
+    store: Store,
+    shards: Sequence[Shard],
+    options: SpeechOptions,
+    pool: DecodingPool,
+    made_one: Callable[[], None] = lambda: None,
+) -> list[Stored]:
+    """Make speech shards that are not there; when each was stored, by the monotonic clock.
+
+    `made_one` is called after each.
+
+    Raises:
+        ShardError: an archive shard is missing or damaged.
+        StoreError: the store cannot be read or written.
+    """
+    stored: list[Stored] = []
+    for _, found in make_shards(store, shards, options, pool):
+        if isinstance(found, ShardError):
+            raise found
+        stored.append(Stored(found.stored_s, found.statistics["kept_s"]))
+        made_one()
+    return stored
 
 
 def make_shard(
@@ -176,7 +205,8 @@ def _decoded(
     def stored() -> Speech:
         began_s = time.monotonic()
         _store(store, shard, archive.made_from, statistics, kept, set_aside)
-        return Speech(statistics, made=True, seconds=decoding_s + time.monotonic() - began_s)
+        now_s = time.monotonic()
+        return Speech(statistics, True, decoding_s + now_s - began_s, stored_s=now_s)
 
     return writers.submit(stored)
 

@@ -164,26 +164,28 @@ def tokenize_shards(
         failures.append(str(error))
         reporter.result("failed", shard=shard.key, message=str(error))
 
-    def settle(pending: tuple[SpeechShard, Future[dict[str, Any]], float]) -> None:
+    def settle(pending: tuple[SpeechShard, Future[tuple[dict[str, Any], float]], float]) -> None:
         nonlocal done_s
-        speech, future, encode_s = pending
+        speech, future, seconds = pending
         try:
-            figures = future.result()
+            figures, finish_s = future.result()
         except AgreementError as error:
             fail(speech.shard, error)
             return
-        reporter.result("shard", shard=speech.shard.key, made=True, seconds=encode_s, **figures)
+        seconds += finish_s  # Of its own stages: what it waited for other shards is not its work.
+        reporter.result("shard", shard=speech.shard.key, made=True, seconds=seconds, **figures)
         done_s += speech.audio_s
         rate = done_s / 60 / max(1e-9, time.monotonic() - started_s)
         done = speech.audio_s / 60 if arriving is None else 1
         reporter.advance(done, hours_per_min=f"{rate:.3g}")
 
-    def read() -> tuple[Shard, SpeechShard | ShardError]:
+    def read() -> tuple[Shard, SpeechShard | ShardError, float]:
         shard = source.take()
         try:
-            return shard, clock.timed("read", read_speech, store, shard)
+            speech, read_s = clock.timed("read", read_speech, store, shard)
         except ShardError as error:
-            return shard, error
+            return shard, error, 0.0
+        return shard, speech, read_s
 
     finishers = _finishers(tokenizer)
     with (
@@ -192,14 +194,14 @@ def tokenize_shards(
         # Closed first, whatever ends this: a reader may be waiting in it.
         contextlib.closing(_InOrder(todo) if arriving is None else arriving) as source,
     ):
-        ahead: deque[Future[tuple[Shard, SpeechShard | ShardError]]] = deque()
-        behind: deque[tuple[SpeechShard, Future[dict[str, Any]], float]] = deque()
+        ahead: deque[Future[tuple[Shard, SpeechShard | ShardError, float]]] = deque()
+        behind: deque[tuple[SpeechShard, Future[tuple[dict[str, Any], float]], float]] = deque()
         left = len(todo)
         while left or ahead:
             while left and len(ahead) < max(1, read_ahead):
                 ahead.append(reader.submit(read))
                 left -= 1
-            shard, speech = ahead.popleft().result()
+            shard, speech, read_s = ahead.popleft().result()
             if isinstance(speech, ShardError):
                 fail(shard, speech)
                 continue
@@ -210,7 +212,7 @@ def tokenize_shards(
             future = finisher.submit(
                 clock.timed, "finish", finish_shard, store, speech, codes, tokenizer
             )
-            behind.append((speech, future, encode_s))
+            behind.append((speech, future, read_s + encode_s))
             while len(behind) > 1 + finishers or (behind and behind[0][1].done()):
                 settle(behind.popleft())
         while behind:
@@ -257,13 +259,16 @@ class StageClock:
         with self._lock:
             self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
 
-    def timed(self, stage: str, function: Any, *arguments: Any) -> Any:
-        """Call `function` and add the time it took to `stage`."""
+    def timed(self, stage: str, function: Any, *arguments: Any) -> tuple[Any, float]:
+        """What `function` gives, and the seconds it took; they are added to `stage`."""
         started_s = time.monotonic()
+        seconds = 0.0
         try:
-            return function(*arguments)
+            value = function(*arguments)
         finally:
-            self.add(stage, time.monotonic() - started_s)
+            seconds = time.monotonic() - started_s
+            self.add(stage, seconds)
+        return value, seconds
 
 
 def _readers(tokenizer: Tokenizer) -> int:

@@ -19,6 +19,7 @@ from speech_assets.profiles import load_profile
 from speech_assets.results.result import Figure
 from speech_assets.work.ablation import Recorder, encode_s
 from speech_assets.work.speech_makers import LOOK_EVERY_S, SpeechMakers, speech_makers
+from speech_assets.work.speech_rate import Stored, steadily_made
 from speech_assets.work.tokenize_backfill import clear, loop_figures, median_of, own_loop
 from speech_assets.work.tokens import tokenize_shards
 
@@ -34,12 +35,12 @@ if TYPE_CHECKING:
     Archives = tuple[Store, list[Shard]]
 
 KIND = "tokenize_pipeline"
-TWO_FROM_CORES = 8  # From there to 16 cores one process gains a third (results/tokenize_curve).
-_LEAST_SHARDS = 2  # Of each process: its speed is that from its first shard to its last.
+TWO_FROM_CORES = 8  # Meant to keep more cores at work; no published result compares the two yet.
+_LEAST_SHARDS = 2  # Of each process: speed is from when each has its first.
 
 
 def speech_processes() -> int:
-    """How many processes make speech best: one around many decoders bounds them by itself."""
+    """How many processes make speech unless somebody says: by `TWO_FROM_CORES`."""
     return 2 if core_count() >= TWO_FROM_CORES else 1
 
 
@@ -120,9 +121,8 @@ class Pipeline:
     def speech_alone(self) -> tuple[float, float]:
         """Seconds from the start to the last speech shard, and hours a minute once started.
 
-        The latter adds up the processes, each from its first shard to its last.
+        The latter is from when each process had its first shard to the last shard of all.
         """
-        seconds = {held.shard: held.audio_s for held in self.speech}
         arrived_s: dict[Shard, float] = {}
         clear(self.store, self.shards, "speech")
         began_s = time.monotonic()
@@ -130,14 +130,10 @@ class Pipeline:
             for _ in self.shards:
                 shard = makers.take()
                 arrived_s[shard] = time.monotonic() - began_s
-        rate = 0.0
-        for number in range(self.processes):
-            first, *others = sorted(
-                self.shards[number :: self.processes], key=arrived_s.__getitem__
-            )
-            taken_s = max(arrived_s[others[-1]] - arrived_s[first], LOOK_EVERY_S)
-            rate += sum(seconds[shard] for shard in others) / 60 / taken_s
-        return max(arrived_s.values()), rate
+        arrived = [Stored(arrived_s[held.shard], held.audio_s) for held in self.speech]
+        by_process = [arrived[number :: self.processes] for number in range(self.processes)]
+        made = steadily_made(by_process, least_s=LOOK_EVERY_S)
+        return max(arrived_s.values()), made.hours_per_min
 
     def whole(self) -> dict[str, float]:
         """Seconds from the start to the last token shard, with what the tokens loop says of it."""
@@ -198,7 +194,8 @@ def measure(pipeline: Pipeline, rounds: int, log: Callable[[str], None]) -> list
 def figures_of(
     rows: Sequence[Mapping[str, Any]], audio_min: float, speech_hours_per_min: float
 ) -> dict[str, Figure]:
-    """Figures of the rounds; `speech_hours_per_min` is what one process on all cores made."""
+    """Figures of the rounds; `speech_hours_per_min` is what one process on all cores made, from
+    its first shard to its last, before."""
 
     def over(unit: str, value: Callable[[Mapping[str, Any]], float]) -> Figure:
         return median_of([value(row) for row in rows], unit)

@@ -51,7 +51,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.server.late_looks -= 1
             if self.server.late_looks == -1:
                 for _ in range(self.server.requests_each):
-                    self.server.metrics.ended("http", "stop", ttfa_ms=125.0)
+                    self.server.metrics.ended("http", "stop", ttfa_ms=4.0, first_made_ms=125.0)
             if self.server.begins:
                 self.server.ends_after_looks -= 1
                 is_there = self.server.ends_after_looks >= 0
@@ -85,7 +85,7 @@ def speaking() -> Iterator[Speaking]:
     server = Speaking()
     # What a server did before is not the clip's.
     server.metrics.engine_step_seconds.observe(9.0)
-    server.metrics.ended("http", "stop", ttfa_ms=999.0)
+    server.metrics.ended("http", "stop", ttfa_ms=4.0, first_made_ms=999.0)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield server
@@ -169,7 +169,7 @@ def test_a_request_that_ends_while_the_other_arm_is_asked_is_seen(speaking: Spea
     with asker(speaking) as alone:
         alone.speak(ASK, "arm B, sentence 0")
         alone.check_alone("arm B")
-        speaking.metrics.ended("http", "stop", ttfa_ms=125.0)
+        speaking.metrics.ended("http", "stop", ttfa_ms=4.0, first_made_ms=125.0)
         for look in (lambda: alone.speak(ASK, "arm B, sentence 1"), lambda: alone.check_alone("B")):
             with pytest.raises(AskError, match="had 1 requests of somebody else since the clip"):
                 look()

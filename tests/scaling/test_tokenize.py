@@ -51,8 +51,20 @@ def test_devices_whose_hosts_make_the_speech_go_at_the_pipelines_rate() -> None:
     # 720,000 h at 40 h/min are 300 device-hours: in one day 12.5 devices.
     whole = backfill(figures={"pipeline_hours_per_min": {"value": 40.0}})
     other = backfill(figures=whole["figures"], config={"codec": "another"})
-    assert cells(tokenize_fleet_table([backfill()], assumptions, [other, whole]))[4] == "13"
+    found = cells(tokenize_fleet_table([backfill()], assumptions, [other, whole]))
+    assert found[4] == f"13 ({whole['started_at'][:10]})"
     assert cells(tokenize_fleet_table([backfill()], assumptions, [other]))[4] == "-"
+
+
+def test_of_two_pipelines_of_one_device_and_codec_the_newest_counts_and_is_dated() -> None:
+    assumptions = assumed(corpus_hours=720_000, tokenize_days=1, padding_frames=0)
+    newer, older = (
+        backfill(figures={"pipeline_hours_per_min": {"value": value}}, started_at=started_at)
+        for value, started_at in ((50.0, "2026-12-02T00:00:00Z"), (40.0, "2026-12-01T00:00:00Z"))
+    )
+    for pipelines in ([newer, older], [older, newer]):
+        found = cells(tokenize_fleet_table([backfill()], assumptions, pipelines))
+        assert found[4] == "10 (2026-12-02)"
 
 
 def test_a_host_of_unknown_cores_says_nothing() -> None:
@@ -61,12 +73,14 @@ def test_a_host_of_unknown_cores_says_nothing() -> None:
 
 
 def test_a_curve_has_a_row_for_each_value() -> None:
-    result = backfill(
-        rows=[
-            {"varied": "clip_s", "clip_s": 2.0, "batch_samples": 4_000_000, "hours_per_min": 61.2},
-            {"varied": "cores", "cores": 16, "hours_per_min": 36.0},
-        ]
-    )
-    text = curve_table([result])
-    assert cells(text)[2:6] == ["bare encoder", "clips of so many s", "2", "61.2"]
-    assert cells(text, 1)[2:6] == ["`speech`", "cores of the host", "16", "36"]
+    encoder = {"varied": "clip_s", "clip_s": 2.0, "hours_per_min": 61.2, "seconds": [0.5, 0.4, 0.6]}
+    budget = {**encoder, "varied": "batch_samples", "batch_samples": 1_000_000}
+    cores = {"varied": "cores", "cores": 16, "hours_per_min": 36.0, "seconds": [1.08]}
+    rows = [encoder, {**budget, "peak_memory_gib": 3.5}, cores]
+    text = curve_table([backfill(rows=rows, command="python -m curve")])
+    assert cells(text)[2:8] == [
+        *("bare encoder", "clips of so many s", "2", "61.2", "3 of 0.5", "-")
+    ]
+    assert cells(text, 1)[4:8] == ["1,000,000", "61.2", "3 of 0.5", "3.50"]
+    assert cells(text, 2)[2:7] == ["`speech`", "cores of the host", "16", "36", "1 of 1.08"]
+    assert text.splitlines()[-1].endswith("`python -m curve`")

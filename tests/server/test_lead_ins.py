@@ -118,16 +118,17 @@ def test_what_begins_with_seeded_frames_sounds_as_if_it_had_made_them(
     assert asked.sampling.max_tokens == all_asked.sampling.max_tokens - SEEDED * 7
 
 
-def test_seeded_silence_is_no_first_audio() -> None:
+def test_seeded_silence_is_first_audio_and_none_that_was_made() -> None:
     request = SpeechRequest("it", "text", "heart", Sampling(seed=1))
     seeded = np.zeros(SEEDED * 7, np.uint16)
     stream = Stream(request, [1], 40, Heard(), LAYOUT, 0.0, 0.0, seeded)  # type: ignore[arg-type]
     stream.sent(np.zeros(frames.SAMPLES_PER_FRAME, np.int16), 1.0)
-    assert stream.times.first_s is None
     stream.sent(np.zeros(frames.SAMPLES_PER_FRAME, np.int16), 1.1)
-    assert stream.times.first_s is None
+    assert (stream.times.first_s, stream.times.made_s) == (1.0, None)
     stream.sent(np.zeros(1, np.int16), 1.2)
-    assert stream.times.first_s == 1.2
+    assert (stream.times.first_s, stream.times.made_s) == (1.0, 1.2)
+    report = stream.report("stop", 2.0)
+    assert (report.ttfa_ms, report.first_made_ms) == pytest.approx((1_000.0, 1_200.0))
     assert stream.samples == SEEDED * frames.SAMPLES_PER_FRAME + 1
 
 

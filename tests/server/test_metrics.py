@@ -11,6 +11,7 @@ from server.metrics import Metrics, PlaybackClock
 
 DESIGN = {
     *("speech_ttfa_seconds", "speech_ttfs_seconds", "speech_engine_step_seconds", "speech_rtf"),
+    "speech_first_made_seconds",
     *("speech_active_streams", "speech_queue_depth", "speech_decode_batch_size"),
     "speech_decode_seconds",
     *("speech_requests", "speech_misaligned_tokens", "speech_underruns"),
@@ -40,11 +41,15 @@ def test_memory_and_start_of_the_process_are_there() -> None:
 
 def test_an_end_is_counted_with_the_figures_that_it_reached() -> None:
     metrics = Metrics()
-    metrics.ended("http", "stop", ttfa_ms=120, ttfs_ms=140, rtf=0.5, misaligned_tokens=3)
+    metrics.ended(
+        *("http", "stop"),
+        ttfa_ms=120, first_made_ms=130, ttfs_ms=140, rtf=0.5, misaligned_tokens=3,
+    )  # fmt: skip
     metrics.ended("websocket", "refused")
     assert value(metrics, "speech_requests_total", transport="http", outcome="stop") == 1
     assert value(metrics, "speech_requests_total", transport="websocket", outcome="refused") == 1
     assert value(metrics, "speech_ttfa_seconds_sum") == pytest.approx(0.12)
+    assert value(metrics, "speech_first_made_seconds_sum") == pytest.approx(0.13)
     assert value(metrics, "speech_ttfs_seconds_bucket", le="0.15") == 1
     assert value(metrics, "speech_rtf_count") == 1
     assert value(metrics, "speech_misaligned_tokens_total") == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from speech_assets.corpus.shards import Shard
 from speech_assets.errors import ConfigError
 from speech_assets.results.result import parse_result
 from speech_assets.results.tables import ablation_table
+from speech_assets.work import ablation
 from speech_assets.work.ablation import Bench, Reference, measure, result_of
 from speech_assets.work.encoder_profile import family
 from speech_assets.work.token_shards import SpeechShard
@@ -42,7 +44,8 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 def test_every_way_has_its_speed_and_what_it_changes(bench: Bench) -> None:
     ways = [*ways_for("cpu"), Way("fused", EncodeOptions(0, kernels="triton"))]
-    rows = measure(bench, ways, profiled=True)
+    said: list[str] = []
+    rows = measure(bench, ways, said.append, profiled=True)
     assert len(rows) == 4
     for row in rows[:3]:
         assert row["encoder_hours_per_min"] > 0
@@ -51,8 +54,10 @@ def test_every_way_has_its_speed_and_what_it_changes(bench: Bench) -> None:
         assert row["codes_compared"] == 7 * (5 + 3 + 6)
         assert [row[f"codes_changed_level_{level}"] for level in range(3)] == [0, 0, 0]
     assert "they run on CUDA" in rows[3]["error"]
+    [told] = said
+    assert told.startswith("fused: Traceback")
     with pytest.raises(ConfigError, match="no way of encoding could be measured"):
-        measure(bench, ways[3:])
+        measure(bench, ways[3:], said.append)
     result = result_of(
         bench,
         rows,
@@ -69,6 +74,48 @@ def test_every_way_has_its_speed_and_what_it_changes(bench: Bench) -> None:
     assert "fused: encoder kernels triton" in table
     assert value["figures"]["encoder_hours_per_min_16_clips_a_batch"]["value"] > 0
     assert value["config"]["traffic"][0]["channels"] == 24
+
+
+def test_a_way_that_fails_by_a_fault_of_the_code_is_not_passed_over(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def row(*_: object) -> None:
+        raise TypeError("a fault")
+
+    monkeypatch.setattr(Bench, "row", row)
+    with pytest.raises(TypeError, match="a fault"):
+        measure(bench, ways_for("cpu"), lambda _: None)
+
+
+def test_the_loop_is_run_each_round_and_its_seconds_are_shown(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates = iter([4.0, 1.0, 2.0])
+
+    def loop(*given: Any, read_ahead: int) -> list[str]:
+        assert read_ahead == 3
+        figures = {"hours_per_min": next(rates), "device_busy_share": 0.5}
+        given[3].result("figures", **figures, encode_capacity_hours_per_min=3.0)
+        given[3].result("shard", agreement=1.0)
+        return []
+
+    monkeypatch.setattr(ablation, "tokenize_shards", loop)
+    [way] = [way for way in ways_for("cpu") if way.name == "shards read ahead"]
+    row = replace(bench, rounds=3, loop=True).row(way)
+    assert row["loop_s"] == pytest.approx([bench.audio_min / rate for rate in (4.0, 1.0, 2.0)])
+    assert (row["loop_hours_per_min"], row["loop_agreement"]) == (2.0, 1.0)
+    earlier = {"way": "one", "encoder_hours_per_min": 9.0, "loop_hours_per_min": 3.0}
+    result: dict[str, Any] = {
+        "name": "snac",
+        "device": {"name": "A CPU"},
+        "config": {"trained": True, "audio_minutes": 12.0},
+        "rows": [{**earlier, "loop_s": [6.0, 5.0, 7.0]}, earlier],
+        "started_at": "2026-12-01T00:00:00Z",
+        "command": "python -m it",
+    }
+    table = ablation_table([result])
+    assert "| 9 | 3 | 3 of 6 |" in table
+    assert "| 9 | 3 | 1 of 4 |" in table
 
 
 def test_a_changed_code_is_counted_on_its_level(bench: Bench) -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -52,17 +53,45 @@ def test_a_backfill_of_tiny_shards_ends_with_its_cost_and_leaves_nothing(tmp_pat
     figures = {name: figure["value"] for name, figure in value["figures"].items()}
     assert (figures["partitions"], figures["runs"], figures["failed_runs"]) == (18, 2, 0)
     assert figures["lock_errors"] == 0
-    assert figures["work_s_per_partition"] > 0
     assert figures["s_per_partition"] == pytest.approx(figures["wall_s"] / 18)
-    assert all(row["run_s"] > 0 for row in value["rows"])
+    for asset in ("speech", "tokens"):
+        assert figures[f"{asset}_work_s_per_partition"] > 0
+        step_s = sum(row[f"{asset}_step_s"] for row in value["rows"])
+        assert figures[f"{asset}_step_s_per_partition"] == pytest.approx(step_s / 18)
     assert "| sqlite (reduced) |" in backfill_table([value])
+
+
+def test_a_step_is_shown_with_its_work_and_not_at_all_where_only_encoding_was_timed() -> None:
+    names = ("partitions", "runs", "failed_runs", "wall_s", "s_per_partition", "lock_errors")
+    figures = {name: {"value": 4.0} for name in (*names, "work_s_per_partition", "storage_mib")}
+    value: dict[str, Any] = {
+        "reduced": False,
+        "device": {"name": "A CPU"},
+        "config": {"storage": "sqlite", "partitions": 4, "shards_per_run": 16},
+        "figures": figures,
+        "started_at": "2026-12-01T00:00:00Z",
+    }
+    assert "| - | - | 2026-12-01 |" in backfill_table([value])
+    figures |= {
+        f"{asset}_{part}_s_per_partition": {"value": seconds}
+        for asset, part, seconds in (
+            ("speech", "step", 0.9),
+            ("speech", "work", 0.4),
+            ("tokens", "step", 1.5),
+            ("tokens", "work", 0.8),
+        )
+    }
+    assert "| 0.9 (0.4) | 1.5 (0.8) | 2026-12-01 |" in backfill_table([value])
 
 
 @pytest.mark.timeout(400)
 def test_a_backfill_that_takes_too_long_is_given_up_with_its_processes(tmp_path: Path) -> None:
     done = bench(tmp_path, "--partitions", "2", "--limit-s", "1")
     assert done.returncode == 2
-    assert "error: 0 shards are done and the time is over: see --limit-s" in done.stderr
+    assert (
+        "error: 0 shards were done when --limit-s 1 was over; give it more seconds, or take fewer "
+        "--partitions"
+    ) in done.stderr
     assert not (tmp_path / "out").exists()
 
 

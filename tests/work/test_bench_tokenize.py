@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from speech_assets.corpus.benchmark_corpora import tiny_corpus
 from speech_assets.results.result import read_result
 from speech_assets.work import worker
+from speech_assets.work.bench_tokenize import _Bench
 
 ROOT = Path(__file__).parents[2]
 
@@ -74,7 +75,7 @@ def test_ways_of_encoding_are_named_in_the_command(tmp_path: Path, profiles: Pat
     )
     [row] = found["rows"]
     assert (row["way"], row["agreement"]) == ("16 clips a batch", 1.0)
-    assert row["loop_hours_per_min"] > 0
+    assert len(row["loop_s"]) == 1
 
 
 @pytest.mark.timeout(300)
@@ -150,6 +151,25 @@ def test_an_interrupted_benchmark_does_not_say_that_something_is_kept(
     assert process.returncode == 130
     assert "interrupted; nothing is kept, and the next run begins anew" in said
     assert not list(tmp_path.glob("speech-assets-bench-tokenize-*"))
+
+
+@pytest.mark.parametrize(
+    ("rounds", "shards", "seconds", "is_reduced"),
+    [
+        (3, 0, [10.0, 12.0], False),
+        (3, 0, [9.9, 12.0], True),
+        (3, 0, [], True),
+        (2, 0, [12.0], True),
+        (3, 8, [12.0], True),
+    ],
+)
+def test_a_measurement_of_few_rounds_few_shards_or_short_runs_is_reduced(
+    rounds: int, shards: int, seconds: list[float], *, is_reduced: bool
+) -> None:
+    arguments = argparse.Namespace(rounds=rounds, shards=shards)
+    nothing = cast("Any", None)
+    bench = _Bench(arguments, "", nothing, nothing, nothing, [], nothing, 1.0, None)
+    assert bench.is_reduced(seconds) == is_reduced
 
 
 def test_a_command_names_neither_where_its_result_went_nor_this_machines_folders() -> None:

@@ -7,6 +7,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from conftest import CODEC
@@ -21,11 +22,15 @@ from speech_assets.corpus.shards import Shard
 from speech_assets.profiles import load_profile
 from speech_assets.results.forms import check_form
 from speech_assets.scaling.tokenize_tables import curve_table
+from speech_assets.work import tokenize_curve
 from speech_assets.work.decoding_pool import SpeechOptions
 from speech_assets.work.tokenize_curve import Curve, measure
+from speech_assets.work.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
 
 def test_a_repeated_corpus_is_of_24_khz_wav_with_ids_of_its_own(tmp_path: Path) -> None:
@@ -60,11 +65,12 @@ def test_a_curve_has_lengths_and_cores_and_leaves_the_speech_as_it_was(tmp_path:
     count = repack.shard_count(sources.row_count(corpus, split, files), corpus.shard_rows)
     archive_split(corpus, split, count, store, lambda _: None)
     shards = [Shard(split, index) for index in range(2)]
-    curve = Curve(store, shards, load_codec(CODEC), SpeechOptions(), audio_s=4.0)
+    curve = Curve(store, shards, load_codec(CODEC), SpeechOptions(), audio_s=4.0, round_s=0)
     cores = os.sched_getaffinity(0)
     # Speech is made first here: the encoder's rows read it.
-    speech = list(curve.speech_rows())
+    speech = list(curve.speech_rows(2))
     assert [row["cores"] for row in speech][-1] == len(cores)
+    assert [len(row["seconds"]) for row in speech] == [2] * len(speech)
     before = [store.read_bytes(shard.object_key("speech")) for shard in shards]
     result = measure(
         curve,
@@ -80,6 +86,24 @@ def test_a_curve_has_lengths_and_cores_and_leaves_the_speech_as_it_was(tmp_path:
     assert [store.read_bytes(shard.object_key("speech")) for shard in shards] == before
     value = result.as_json()
     assert [row["clip_s"] for row in value["rows"] if row["varied"] == "clip_s"] == [1.0, 2.0]
-    assert all(row["hours_per_min"] > 0 for row in value["rows"])
     check_form(json.dumps(value).encode(), "the test's")
-    assert curve_table([value]).count("\n") == 1 + len(value["rows"])
+    assert curve_table([value]).count("\n| A CPU") == len(value["rows"])
+
+
+def test_a_round_of_the_curve_goes_on_until_it_is_long_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, given = [0.0], []
+
+    def encode(_: Tokenizer, clips: list[NDArray[np.int16]]) -> None:
+        clock[0] += 0.4
+        given.append(len(clips))
+
+    monkeypatch.setattr(tokenize_curve.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(Tokenizer, "encode", encode)
+    codec = load_codec(CODEC)
+    curve = Curve(Store(str(tmp_path)), [], codec, SpeechOptions(), round_s=1.0)
+    row = curve._encoded("clip_s", np.zeros(72_000, np.int16), 1.0, 0, 2)
+    assert given == [1] + [3] * 6  # A warm-up, then two rounds of three times.
+    assert row["seconds"] == pytest.approx([1.2, 1.2])
+    assert row["hours_per_min"] == pytest.approx(9 / 60 / 1.2)

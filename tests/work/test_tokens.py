@@ -115,6 +115,19 @@ def test_shards_hold_the_codes_of_each_clip_alone_whatever_the_batches(
             assert row["frame_count"] == frames.frame_count(row["sample_count"])
 
 
+def test_a_shards_seconds_are_those_of_its_reading_encoding_and_storing(
+    store: Store, codec: Codec
+) -> None:
+    recorder = Recorder()
+    tokenize_shards(store, SHORT_SHARDS, Tokenizer(codec, EncodeOptions(0)), recorder)
+    [figures] = recorder.of("figures")
+    audio_min = figures["audio_hours"] * 60
+    stages = [figures[f"{s}_capacity_hours_per_min"] for s in ("read", "encode", "finish")]
+    assert sum(shard["seconds"] for shard in recorder.of("shard")) == pytest.approx(
+        sum(audio_min / hours_per_min for hours_per_min in stages)
+    )
+
+
 def test_a_shard_says_what_it_was_made_with(store: Store, codec: Codec) -> None:
     tokenize_shards(store, SHORT_SHARDS[:1], Tokenizer(codec, EncodeOptions(0)), Recorder())
     with store.open(SHORT_SHARDS[0].object_key("tokens")) as file:

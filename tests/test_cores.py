@@ -1,0 +1,24 @@
+"""Cores that the project may use: what is said, or what this process may run on."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from speech_assets.cores import core_count
+
+
+def test_without_a_number_the_cores_count_that_the_process_may_run_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SPEECH_THREADS", raising=False)
+    free = os.sched_getaffinity(0)
+    assert core_count() == len(free)
+    try:
+        os.sched_setaffinity(0, {min(free)})
+        assert core_count() == 1
+    finally:
+        os.sched_setaffinity(0, free)
+    monkeypatch.setenv("SPEECH_THREADS", "7")
+    assert core_count() == 7
