@@ -166,6 +166,9 @@ async def _speak(
         return False
     kind = body["response_format"]
     pieces = _pieces(do, kind, count, samples, headers)
+    if kind in CODECS:
+        # The first answer of a codec takes long to make; its pieces still come apart.
+        received_s = time.monotonic()
     length = sum(map(len, pieces))
     chunked = do != "truncate"
     framing = "transfer-encoding: chunked" if chunked else f"content-length: {length + 100}"
