@@ -92,7 +92,7 @@ def test_a_result_has_a_row_per_level_and_says_how_it_was_measured(measured: Mea
         "ttfs_ms_p50",
         "rtf_p50",
         "engine_step_ms_mean",
-        "device_busy_share",
+        "engine_thread_busy_share",
     ):
         assert figures[figure]["value"] > 0, figure
     assert figures["decode_batch_rows_mean"]["value"] >= 1

@@ -41,8 +41,6 @@ def quality_run(tmp_path: Path) -> Iterator[StepsRun]:
     ("step", "module", "processes", "number"),
     [
         pytest.param(JUDGE, "server", 1, signal.SIGKILL, id="speaking"),
-        pytest.param(JUDGE, "speech_assets.work.wer", 1, signal.SIGKILL, id="listening"),
-        pytest.param(COMPARE, "server", 2, signal.SIGKILL, id="comparing"),
         pytest.param(COMPARE, "server", 2, signal.SIGINT, id="comparing, by Ctrl-C"),
         pytest.param(REPORT, "speech_assets.work.report", 1, signal.SIGKILL, id="reporting"),
     ],
@@ -50,6 +48,28 @@ def quality_run(tmp_path: Path) -> Iterator[StepsRun]:
 def test_a_run_that_is_ended_leaves_no_process_and_no_result(
     quality_run: StepsRun, step: Step, module: str, processes: int, number: signal.Signals
 ) -> None:
+    end_at(quality_run, step, module, processes, number)
+
+
+def test_all_that_was_killed_while_listening_and_comparing_works_the_next_time(
+    quality_run: StepsRun,
+) -> None:
+    """What the one has left is there when the other is killed, and all of it at the next run."""
+    end_at(quality_run, JUDGE, "speech_assets.work.wer", 1, signal.SIGKILL)
+    end_at(quality_run, COMPARE, "server", 2, signal.SIGKILL)
+    quality_run.run()
+    assert {result["kind"] for result in quality_run.stored()} == {"wer", "ab"}
+    assert not [name for name in quality_run.objects() if name.endswith("/owner.json")]
+    assert len({name.split("/")[2] for name in quality_run.objects() if name[:3] == "ab/"}) == 1
+    page = quality_run.objects()["report/index.html"].decode()
+    [compared] = quality_run.stored("ab")
+    assert slug(compared["name"]) in page  # By its id: the page breaks long names.
+
+
+def end_at(
+    quality_run: StepsRun, step: Step, module: str, processes: int, number: signal.Signals
+) -> None:
+    """End a run of `step` when so many processes of `module` run: nothing is left of it."""
     one = replace(quality_run, steps=[step])
     run = one.start()
     wait_for(lambda: len(one.processes(module)) >= processes, f"{processes} of {module} run")
@@ -62,18 +82,3 @@ def test_a_run_that_is_ended_leaves_no_process_and_no_result(
     assert "report/index.html" not in one.objects()
     if number == signal.SIGINT:  # Killed, it can clean up nothing: the next run does.
         assert not [name for name in one.objects() if name.startswith("ab/")]
-
-
-def test_all_that_was_ended_at_each_stage_works_the_next_time(quality_run: StepsRun) -> None:
-    for step, module in ((JUDGE, "speech_assets.work.wer"), (COMPARE, "server")):
-        one = replace(quality_run, steps=[step])
-        run = one.start()
-        wait_for(lambda module=module: bool(quality_run.processes(module)), f"{module} runs")
-        one.kill(run)
-    quality_run.run()
-    assert {result["kind"] for result in quality_run.stored()} == {"wer", "ab"}
-    assert not [name for name in quality_run.objects() if name.endswith("/owner.json")]
-    assert len({name.split("/")[2] for name in quality_run.objects() if name[:3] == "ab/"}) == 1
-    page = quality_run.objects()["report/index.html"].decode()
-    [compared] = quality_run.stored("ab")
-    assert slug(compared["name"]) in page  # By its id: the page breaks long names.

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 # Of one level, as the client or the server had them.
 _OF_A_LEVEL = (
     "ttfa_ms_p50", "ttfa_ms_p95", "ttfa_ms_p99", "ttfs_ms_p50", "ttfs_ms_p95", "ttfs_ms_p99",
-    "rtf_p50", "rtf_p95", "rtf_p99", "audio_s_per_s", "requests_with_underrun", "device_busy_share",
+    "rtf_p50", "rtf_p95", "rtf_p99", "audio_s_per_s", "requests_with_underrun",
+    # Of a level that was measured before, the busy share by the name that it had.
+    "engine_thread_busy_share", "device_busy_share",
     "decode_batch_rows_mean", "engine_step_ms_mean", "resident_memory_mib",
 )  # fmt: skip
 _FIRST = ("ttfa_ms_p50", "ttfs_ms_p50", "rtf_p50")

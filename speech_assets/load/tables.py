@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from speech_assets.load.server_figures import busy_name
 from speech_assets.results.markdown import NONE_YET, table
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ def load_tests_table(results: Sequence[Mapping[str, Any]]) -> str:
         "preset", "device", "streams, generating", "one level less", "streams, listening",
         "one level less", "generating, lowest level: TTFA p50, ms",
         "generating, largest level that passed: TTFA p50, ms", "its TTFS p95, ms", "its RTF p95",
-        "its audio, s/s", "its device busy", "s a level", "date",
+        "its audio, s/s", "its engine thread busy", "s a level", "date",
     )  # fmt: skip
     rows: list[Sequence[str]] = []
     for result in results:
@@ -35,7 +36,7 @@ def load_tests_table(results: Sequence[Mapping[str, Any]]) -> str:
                 _number(figures, "ttfs_ms_p95"),
                 _number(figures, "rtf_p95"),
                 _number(figures, "audio_s_per_s"),
-                _share(figures, "device_busy_share"),
+                _share(figures, busy_name(figures)),
                 f"{config['sweep']['duration_s']:g}",
                 result["started_at"][:10],
             )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from speech_assets.bench.figures import LEAST_FOR
 from speech_assets.load.charts import medians
 from speech_assets.load.levels import LOADS, LevelRow, Load, failed_levels, row_from
+from speech_assets.load.server_figures import BUSY, busy_name
 from speech_assets.report.cells import MISSING, Cell, figure, number, percent, table
 from speech_assets.report.charts import LEAST_OF_A_LINE, Chart, Line, charts_with_data
 from speech_assets.report.commands import work_command
@@ -28,9 +29,9 @@ _LEVEL_FIGURES = {
     "rtf_p50": "RTF p50",
     "rtf_p95": "RTF p95",
     "audio_s_per_s": "audio, s/s",
-    "device_busy_share": "device busy",
+    BUSY: "engine thread busy",
 }
-_FORMS = {"device_busy_share": percent}
+_FORMS = {BUSY: percent}
 
 
 def load_section(evidence: Evidence) -> Section:
@@ -124,10 +125,13 @@ def _levels(evidence: Evidence) -> tuple[Table, ...]:
 
 
 def _level_figure(found: Found, index: int, row: LevelRow, name: str) -> Cell:
+    form = _FORMS.get(name, number)
+    if name == BUSY:
+        name = busy_name(row.figures)
     value = row.value(name)
     if value is None:
         return Cell(MISSING)
-    text = _FORMS.get(name, number)(value)
+    text = form(value)
     if name.endswith("_p95"):
         text += _of(row.figures[name]["n"])
     return Cell(text, value, found.id, f"rows.{index}.figures.{name}")

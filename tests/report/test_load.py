@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
+import pytest
 from load.rows import level_row
 from report.filled import A, evidence_in, put
 
 from resources.store import Store
+from speech_assets.load.server_figures import BUSY
 from speech_assets.load.summary import load_figures
 from speech_assets.report.load import load_section
 
@@ -18,10 +20,10 @@ if TYPE_CHECKING:
     from speech_assets.report.section import Section
 
 
-def section(root: Path) -> Section:
-    """Of levels 1, 2 and 4, the last of which failed; 50 requests each, the device busy at 87 %."""
+def section(root: Path, busy_name: str = BUSY) -> Section:
+    """Of levels 1, 2 and 4, the last of which failed; 50 requests each, the thread busy at 87 %."""
     rows = [level_row(level, is_passed=level < 4) for level in (1, 2, 4)]
-    busy = {"device_busy_share": {"value": 0.8712, "unit": "share", "n": 1}}
+    busy = {busy_name: {"value": 0.8712, "unit": "share", "n": 1}}
     rows = [replace(row, figures={**row.figures, **busy}) for row in rows]
     store = Store(str(root))
     put(
@@ -58,7 +60,10 @@ def test_a_p95_says_of_how_many_requests_it_is(tmp_path: Path) -> None:
     assert [row[levels.heads.index("requests")].text for row in levels.rows] == ["50"] * 3
 
 
-def test_the_device_is_busy_in_percent(tmp_path: Path) -> None:
-    _, levels = section(tmp_path).tables
-    cells = [row[levels.heads.index("device busy")] for row in levels.rows]
+@pytest.mark.parametrize("name", [BUSY, "device_busy_share"])
+def test_the_engines_thread_is_busy_in_percent_whatever_the_figure_was_called(
+    tmp_path: Path, name: str
+) -> None:
+    _, levels = section(tmp_path, name).tables
+    cells = [row[levels.heads.index("engine thread busy")] for row in levels.rows]
     assert [(cell.text, cell.value) for cell in cells] == [("87.1 %", 0.8712)] * 3

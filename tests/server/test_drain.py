@@ -56,7 +56,9 @@ def test_all_that_was_taken_is_finished_and_nothing_new_is_taken(
         wait_for(lambda: load_of(server) == (2, 4), "four wait")
         server.process.send_signal(signal.SIGTERM)
         wait_for(
-            lambda: httpx.get(f"{server.url}/ready", timeout=TIMEOUT_S).status_code == 503,
+            lambda: (
+                httpx.get(f"{server.url}/ready", timeout=TIMEOUT_S, verify=False).status_code == 503
+            ),
             "it drains",
         )
         refused = post(server, TEXT)

@@ -333,7 +333,10 @@ def test_sigterm_finishes_what_was_begun_and_takes_nothing_new(
             for each in processes_with(MARK, mark):
                 each.send_signal(signal.SIGTERM)
             wait_for(
-                lambda: httpx.get(f"{url}/ready", timeout=TIMEOUT_S).status_code == 503, "it drains"
+                lambda: (
+                    httpx.get(f"{url}/ready", timeout=TIMEOUT_S, verify=False).status_code == 503
+                ),
+                "it drains",
             )
             refused = httpx.post(f"{url}/v1/audio/speech", json={"input": TEXT}, timeout=TIMEOUT_S)
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "not_ready")

@@ -437,7 +437,10 @@ def test_sigterm_lets_every_stream_and_all_who_wait_end_whole(
             for process in processes_with(MARK, crowded.mark):
                 process.send_signal(signal.SIGTERM)
             wait_for(
-                lambda: httpx.get(f"{server.url}/ready", timeout=TIMEOUT_S).status_code == 503,
+                lambda: (
+                    httpx.get(f"{server.url}/ready", timeout=TIMEOUT_S, verify=False).status_code
+                    == 503
+                ),
                 "it drains",
             )
             for malformed in (b"{", b"\xff"):

@@ -32,7 +32,9 @@ EVIL = "http://evil.example"
 
 
 def counted(guarded: Guarded, name: str, **labels: str) -> float:
-    text = httpx.get(f"{guarded.url}/metrics", headers=guarded.headers, timeout=TIMEOUT_S).text
+    text = httpx.get(
+        f"{guarded.url}/metrics", headers=guarded.headers, timeout=TIMEOUT_S, verify=False
+    ).text
     return sum(
         sample.value
         for family in text_string_to_metric_families(text)

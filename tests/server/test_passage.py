@@ -38,8 +38,8 @@ LEAD_IN_S = 0.03
 def report(reason: FinishReason = "stop", samples: int = 7_200, **changed) -> UtteranceReport:
     given = {
         "frames": 4, "samples": samples, "trimmed_samples": 992, "misaligned_tokens": 0,
-        "input_tokens": 10, "output_tokens": 28, "ttfa_ms": 5.0, "ttfs_ms": 6.0, "total_ms": 50.0,
-        "rtf": 0.5, **changed,
+        "input_tokens": 10, "output_tokens": 28, "ttfa_ms": 5.0, "first_made_ms": 5.5, "ttfs_ms": 6.0,
+        "total_ms": 50.0, "rtf": 0.5, **changed,
     }  # fmt: skip
     return UtteranceReport(finish_reason=reason, **given)
 
@@ -115,7 +115,8 @@ def test_pieces_follow_each_other_with_the_rest_of_their_pause_between() -> None
     assert made.inserted_samples == silence
     assert made.samples == 3 * 7_200 + silence == len(b"".join(chunks)) // 2
     assert (made.frames, made.output_tokens, made.input_tokens) == (12, 84, 30)
-    assert (made.trimmed_samples, made.ttfa_ms, made.rtf) == (3 * 992, 5.0, 0.5)
+    assert (made.ttfa_ms, made.first_made_ms, made.rtf) == (5.0, 5.5, 0.5)
+    assert made.trimmed_samples == 3 * 992
     assert engine.ended == ["it"]
     asked = [piece.request for piece in engine.begun]
     assert [one.id for one in asked] == ["it/0", "it/1", "it/2"]
