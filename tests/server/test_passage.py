@@ -38,8 +38,8 @@ LEAD_IN_S = 0.03
 def report(reason: FinishReason = "stop", samples: int = 7_200, **changed) -> UtteranceReport:
     given = {
         "frames": 4, "samples": samples, "trimmed_samples": 992, "misaligned_tokens": 0,
-        "input_tokens": 10, "output_tokens": 28, "ttfa_ms": 5.0, "first_made_ms": 5.5, "ttfs_ms": 6.0,
-        "total_ms": 50.0, "rtf": 0.5, **changed,
+        "input_tokens": 10, "output_tokens": 28, "ttfa_ms": 5.0, "first_made_ms": 5.5,
+        "ttfs_ms": 6.0, "total_ms": 50.0, "rtf": 0.5, **changed,
     }  # fmt: skip
     return UtteranceReport(finish_reason=reason, **given)
 
