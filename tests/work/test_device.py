@@ -129,6 +129,32 @@ def test_the_lock_belongs_to_one_user_and_is_hidden_from_others(locks: Path) -> 
         assert locks.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.parametrize(
+    ("entry", "kind", "message"),
+    [
+        ("", "file", "the folder of device locks cannot be made: File exists"),
+        ("", "link", "the folder of device locks cannot be made: File exists"),
+        ("cpu.lock", "folder", "a device's lock cannot be made: Is a directory"),
+        ("cpu.lock", "link", "a device's lock cannot be made: Too many levels of symbolic links"),
+    ],
+)
+def test_what_lies_in_a_locks_place_is_named_with_the_remedy(
+    locks: Path, entry: str, kind: str, message: str
+) -> None:
+    path = locks / entry
+    path.parent.mkdir(exist_ok=True)
+    if kind == "link":
+        path.symlink_to(locks.parent / "none" / "there")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.touch()
+    with pytest.raises(ConfigError) as caught, hold_device("cpu", pytest.fail):
+        pass
+    said = str(caught.value)
+    assert said == f"{path}: {message}; remove what is there, or set TMPDIR to another folder"
+
+
 def test_of_two_chips_each_process_gets_one_and_a_chip_has_one_lock_under_any_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
