@@ -116,6 +116,16 @@ def test_a_number_of_devices_that_is_none_is_refused_with_its_name(
         candidates("cpu")
 
 
+def test_more_devices_than_a_cpu_is_taken_for_are_refused_with_the_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SPEECH_CPU_DEVICES", "1024")
+    assert len(candidates("cpu")) == 1_024
+    monkeypatch.setenv("SPEECH_CPU_DEVICES", "1025")
+    with pytest.raises(ConfigError, match=r"SPEECH_CPU_DEVICES is 1025; .* devices up to 1024"):
+        candidates("cpu")
+
+
 def test_work_that_fails_gives_the_device_back() -> None:
     for _ in range(2):
         with pytest.raises(ValueError, match="work"), hold_device("cpu", pytest.fail):
