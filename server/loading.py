@@ -68,6 +68,7 @@ def load_model(
     from server.service import EngineService
 
     device = find_device(preset.device)
+    settings = preset.engine_settings(device)  # First: what is wrong with them takes no weights.
     location = preset.model_location(store)
     given = local_folder(location, MODEL_FILES)
     if warning := not_pinned(location, given):
@@ -87,7 +88,7 @@ def load_model(
             # The codec first: what is wrong with it is known before the engine takes its time.
             decoder = _open_decoder(preset, codec_folder, preset.codec_device or device)
             opened.callback(decoder.close)
-            engine = open_engine(checkpoint, preset.engine_settings(device))
+            engine = open_engine(checkpoint, settings)
             opened.callback(engine.close)
             decoder.warm_up()
             opened.pop_all()

@@ -333,6 +333,8 @@ def _checked(preset: Preset, where: str) -> Preset:
             raise ConfigurationError(
                 f"{where}.{name} is empty; give a folder or OWNER/NAME@REVISION"
             )
+    if (fault := preset.sampler_fault(preset.device)) is not None:
+        raise ConfigurationError(f"{where}.{fault}")
     recipe = preset.checkpoint
     if recipe is not None and not (1 <= recipe.group_size <= 65_536 and recipe.limit_nats > 0):
         raise ConfigurationError(

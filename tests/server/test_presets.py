@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ import pytest
 from server.checks import REQUIRED, Check, require_checks, write_check
 from server.engine import fastest_cpu_dtype, find_device
 from server.errors import ConfigurationError, WeightsError
+from server.loading import load_model
+from server.metrics import Metrics
 from server.presets import (
     Preset,
     check_recipe,
@@ -157,6 +161,15 @@ def test_every_switch_reaches_the_engine_or_the_planner(tmp_path: Path) -> None:
             'seeded_frames = 1\nlead_ins = "a\\u0000b"',
             r"presets\.mine\.lead_ins is 'a\\x00b' is no path: a NUL is in it",
         ),
+        (
+            'sampler = "fused"\nhead = "full"',
+            r"presets\.mine\.sampler is 'fused', .* head is 'full'; set head = \"audio\" or",
+        ),
+        (
+            'sampler = "fused"\ndevice = "cpu"',
+            r"presets\.mine\.sampler is 'fused', which is a GPU's, .*; set sampler = \"auto\" or",
+        ),
+        ('sampler = "vllm"\ndevice = "cpu"', r"presets\.mine\.sampler is 'vllm', which is a GPU"),
         ("name = 'other'", r"presets\.mine\.name is not a setting"),
         ("aliases = ['embedded']", "'embedded' is of presets embedded-bf16 and mine"),
     ],
@@ -397,6 +410,45 @@ def test_the_hash_follows_the_settings_alone(tmp_path: Path) -> None:
     assert str(tmp_path) not in json.dumps(preset.config())
     other = overridden(preset, max_streams=5)
     assert config_sha256(preset.config()) != config_sha256(other.config())
+
+
+def test_a_sampler_that_no_device_was_named_for_is_refused_on_the_cpu_alone(
+    tmp_path: Path,
+) -> None:
+    preset = load(tmp_path, ROW + 'sampler = "fused"\n')
+    assert preset.engine_settings("cuda").sampler == "fused"
+    with pytest.raises(ConfigurationError, match=r"presets\.mine\.sampler is 'fused', which is"):
+        preset.engine_settings("cpu")
+    with pytest.raises(ConfigurationError, match=r"preset mine\.sampler is 'fused', which is"):
+        overridden(preset, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("foo = 1", "vllm.foo is no argument of the installed vLLM's EngineArgs; leave it out"),
+        ("kv_cache_dtypes = 1", "EngineArgs; write kv_cache_dtype, or leave it out"),
+        ("enable_log_requests = true", "vllm.enable_log_requests is no argument"),  # A child's.
+    ],
+)
+def test_an_argument_that_vllm_has_not_is_named_before_anything_loads(
+    tmp_path: Path, line: str, fault: str
+) -> None:
+    preset = load(tmp_path, f'{ROW}device = "cpu"\nvllm = {{ {line} }}\n')
+    with pytest.raises(ConfigurationError) as caught:
+        load_model(preset, Metrics())  # Its folder, which has no checkpoint, would be next.
+    assert str(caught.value).startswith("presets.mine.vllm.")
+    assert fault in str(caught.value)
+
+
+def test_the_arguments_of_vllm_are_known_without_its_import() -> None:
+    script = (
+        "import sys\n"
+        "from server.engine_arguments import argument_names\n"
+        "assert 'kv_cache_dtype' in argument_names('in_process')\n"
+        "assert not {'vllm', 'torch'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=RESULTS.parent.parent, check=True)
 
 
 def test_a_gpu_that_is_not_there_is_named() -> None:
