@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
@@ -12,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from server.checks import REQUIRED, Check, require_checks, write_check
+from server.codec_form import origin_sha256
 from server.engine import fastest_cpu_dtype, find_device
 from server.errors import ConfigurationError, WeightsError
-from server.loading import load_model
+from server.lifecycle import EXIT_WEIGHTS
+from server.loading import check_settings, load_model
 from server.metrics import Metrics
 from server.presets import (
     Preset,
@@ -32,7 +35,9 @@ ROW = '[presets.mine]\nmodel = "."\ncodec = "owner/codec@abc"\n'
 CODEC = 'codec = "owner/codec@abc"\n'
 FOUR = f'[presets.four]\nmodel = "store"\n{CODEC}checkpoint = {{ scheme = "w4a16", base = "." }}\n'
 FOUR_KV = f'[presets.mine]\nmodel = "store:four"\n{CODEC}vllm = {{ kv_cache_dtype = "fp8" }}\n'
-RESULTS = Path(__file__).parents[2] / "results" / "fidelity"
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results" / "fidelity"
+EMBEDDED = ROOT / "server" / "embedded" / "voice"
 
 
 def load(folder: Path, toml: str | bytes, name: str = "mine") -> Preset:
@@ -448,7 +453,68 @@ def test_the_arguments_of_vllm_are_known_without_its_import() -> None:
         "assert 'kv_cache_dtype' in argument_names('in_process')\n"
         "assert not {'vllm', 'torch'} & set(sys.modules)\n"
     )
-    subprocess.run([sys.executable, "-c", script], cwd=RESULTS.parent.parent, check=True)
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
+
+
+SEEDED = """[presets.mine]
+model = "{voice}"
+codec = "{codec}"
+device = "cpu"
+lead_ins = "l.json"
+seeded_frames = 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("voices", "codec_sha256", "words"),
+    [
+        (None, None, "l.json: no such file; preset settings name it; make it again"),
+        ({"heart": [[[0] * 7]]}, "of another", "of the codec with sha256 of another, and the"),
+        ({"tara": [[[0] * 7]]}, None, "no lead-in of voice 'heart'"),
+    ],
+)
+def test_lead_ins_that_cannot_serve_are_refused_with_one_line_where_the_preset_is_only_shown(
+    tmp_path: Path, voices: dict[str, object] | None, codec_sha256: str | None, words: str
+) -> None:
+    embedded = load_preset("embedded", {})
+    voice, codec = embedded.model_location().folder, embedded.codec_location().folder
+    assert codec is not None
+    preset = load(tmp_path, SEEDED.format(voice=voice, codec=codec))
+    if voices is not None:
+        made_by = {"codec_sha256": codec_sha256 or origin_sha256(codec)}
+        value = {"schema_version": 2, "voices": voices, "made_by": made_by}
+        (tmp_path / "l.json").write_text(json.dumps(value))
+    with pytest.raises(WeightsError, match=re.escape(words)) as shown:
+        check_settings(preset)
+    with pytest.raises(WeightsError) as served:
+        load_model(preset, Metrics())
+    assert str(shown.value) == str(served.value)
+
+
+def test_lead_ins_for_what_is_on_the_hub_are_read_without_fetching_it(tmp_path: Path) -> None:
+    preset = load(tmp_path, SEEDED.format(voice="owner/voice@abc", codec="owner/codec@abc"))
+    value = {"schema_version": 2, "voices": {}, "made_by": {"codec_sha256": "of any"}}
+    (tmp_path / "l.json").write_text(json.dumps(value))
+    check_settings(preset)
+    (tmp_path / "l.json").write_text("[]")
+    with pytest.raises(WeightsError, match=r"l\.json: not readable as JSON"):
+        check_settings(preset)
+
+
+def test_a_preset_that_cannot_serve_is_not_shown_but_refused(tmp_path: Path) -> None:
+    (tmp_path / "presets.toml").write_text(SEEDED.format(voice=".", codec="a/b@c"))
+    (tmp_path / "layout.json").write_bytes((EMBEDDED / "layout.json").read_bytes())
+    done = subprocess.run(
+        [sys.executable, "-m", "server", "--print-config", "--preset", "mine"],
+        cwd=ROOT,
+        env={**os.environ, "SPEECH_PRESETS": str(tmp_path / "presets.toml")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (EXIT_WEIGHTS, "")
+    assert f"{tmp_path / 'l.json'}: no such file; preset settings name it" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_gpu_that_is_not_there_is_named() -> None:
