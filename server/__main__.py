@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from server.bearer import VARIABLE, BearerTokens
-from server.errors import ConfigurationError
-from server.lifecycle import DRAIN_S, EXIT_CONFIGURATION, EXIT_DRAINED, Lifecycle
+from server.errors import ConfigurationError, ServerError
+from server.lifecycle import DRAIN_S, EXIT_CONFIGURATION, EXIT_DRAINED, Lifecycle, exit_code
 from server.limits import Limits
 from server.metrics import Metrics
 from server.places import Admission
@@ -66,8 +66,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return ApiProcess(serving, *arguments.as_api_process).run()
 
     if arguments.print_config:
-        from server.loading import resolved_config
+        from server.loading import check_settings, resolved_config
 
+        try:
+            check_settings(preset, store=arguments.store)
+        except ServerError as error:
+            return exit_code(error)
         print(json.dumps(resolved_config(preset), indent=2))
         return EXIT_DRAINED
 

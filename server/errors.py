@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any
+
+_MOST_SHOWN = 200  # Characters of a value: a path is whole, and a line stays one that is read.
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _MOST_SHOWN
 
 
 class ServerError(Exception):
@@ -113,3 +118,17 @@ class RequestError(ServerError):
 def any_of(names: tuple[str, ...]) -> str:
     """`names` as a message lists what may be taken instead."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def shown(value: object) -> str:
+    """The value as a message shows it: its repr, on one line, of a long one the beginning."""
+    try:
+        text = _SHORT.repr(value)
+    except ValueError:  # Python writes no number of more than 4,300 digits.
+        return "a number of thousands of digits"
+    return cut(text)
+
+
+def cut(text: str) -> str:
+    """What another's message says, no longer than a value that is shown."""
+    return text if len(text) <= _MOST_SHOWN + 2 else f"{text[:_MOST_SHOWN]}..."

@@ -10,11 +10,12 @@ import re
 from pathlib import Path
 from typing import Any, cast
 
-from server.errors import ConfigurationError, WeightsError
+from server.errors import ConfigurationError, WeightsError, shown
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 PLAIN_NAME = "1 to 100 letters, digits, '.', '-' and '_', the first a letter or digit"
 """What `is_plain_name` takes, in words."""
+_LONGEST_PATH, _LONGEST_NAME = 4_095, 255  # Bytes, of Linux: it answers a longer one by an error.
 _DEEPEST = 32  # Levels of a JSON value; what is read here has 6 at most.
 
 
@@ -33,12 +34,18 @@ def user_path(text: str) -> Path:
         ConfigurationError: there is no such home, or the text is no path.
     """
     if "\0" in text:
-        raise ConfigurationError(f"{text!r} is no path: a NUL is in it; take it out")
+        raise ConfigurationError(f"{shown(text)} is no path: a NUL is in it; take it out")
+    encoded = text.encode("utf-8", "surrogatepass")
+    if len(encoded) > _LONGEST_PATH or max(map(len, encoded.split(b"/"))) > _LONGEST_NAME:
+        raise ConfigurationError(
+            f"{shown(text)} is no path: it is longer than {_LONGEST_PATH:,} bytes, or a name in it "
+            f"than {_LONGEST_NAME}; shorten it"
+        )
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
         raise ConfigurationError(
-            f"{text!r}: {str(error).rstrip('.').lower()}; write the whole path"
+            f"{shown(text)}: {str(error).rstrip('.').lower()}; write the whole path"
         ) from error
 
 

@@ -69,10 +69,12 @@ class LeadIns:
         return held[chosen, : self.frames].reshape(-1)
 
 
-def read_lead_ins(path: Path, frames: int, voices: Sequence[str], *, codec_sha256: str) -> LeadIns:
+def read_lead_ins(
+    path: Path, frames: int, voices: Sequence[str], *, codec_sha256: str | None
+) -> LeadIns:
     """The file's lead-ins, `frames` of each, for all of `voices`.
 
-    `codec_sha256` is of the codec that is to decode them, as `MadeBy` has it.
+    `codec_sha256` is of the codec that is to decode them, as `MadeBy` has it; None: not known yet.
 
     Raises:
         WeightsError: there is no such file, it is not what it must be, is of another codec, or
@@ -89,7 +91,7 @@ def read_lead_ins(path: Path, frames: int, voices: Sequence[str], *, codec_sha25
     if not isinstance(held, dict) or not isinstance(made_by, dict):
         raise WeightsError(f"{path}: no lead-ins: voices or made_by is missing; {_REMEDY}")
     made_with: object = made_by.get("codec_sha256")
-    if made_with != codec_sha256:
+    if codec_sha256 is not None and made_with != codec_sha256:
         raise WeightsError(
             f"{path}: lead-ins are codes of the codec with sha256 {made_with}, and the preset's is "
             f"{codec_sha256}, by which they would be any sound; make them anew with the preset's: "

@@ -104,7 +104,7 @@ class Lifecycle:
             _exit_now(code)  # The loading thread cannot be stopped.
         if error := loading.exception():
             await self._front.close()
-            return _exit_code(error)
+            return exit_code(error)
         model = loading.result()
         code = await self._until_served(model)
         if code is None:
@@ -251,7 +251,7 @@ def _exit_now(code: int) -> None:
     os._exit(code)
 
 
-def _exit_code(error: BaseException) -> int:
+def exit_code(error: BaseException) -> int:
     """Log why the model did not load; the code that says so."""
     if isinstance(error, ServerError):
         _LOG.error("%s", error)

@@ -14,6 +14,7 @@ from server.checks import require_checks, weights_sha256
 from server.codec_form import origin_sha256
 from server.engine import Sampling, find_device, open_engine
 from server.files import sha256_of
+from server.frames import read_layout
 from server.lead_ins import LeadIns, made_up, read_lead_ins
 from server.places import LONGEST_WAIT_S, Admission
 from server.presets import check_recipe, config_sha256, served_as
@@ -68,6 +69,7 @@ def load_model(
     from server.service import EngineService
 
     device = find_device(preset.device)
+    settings = preset.engine_settings(device)  # First: what is wrong with them takes no weights.
     location = preset.model_location(store)
     given = local_folder(location, MODEL_FILES)
     if warning := not_pinned(location, given):
@@ -87,7 +89,7 @@ def load_model(
             # The codec first: what is wrong with it is known before the engine takes its time.
             decoder = _open_decoder(preset, codec_folder, preset.codec_device or device)
             opened.callback(decoder.close)
-            engine = open_engine(checkpoint, preset.engine_settings(device))
+            engine = open_engine(checkpoint, settings)
             opened.callback(engine.close)
             decoder.warm_up()
             opened.pop_all()
@@ -129,6 +131,25 @@ def load_model(
         default_sampling(preset, layout),
         config,
     )
+
+
+def check_settings(preset: Preset, *, store: str | None = None) -> None:
+    """Do nothing, if the settings can serve, as far as it is known without loading weights.
+
+    The lead-ins are read as for serving. What they are to fit is looked at where it is a folder:
+    from the hub nothing is fetched.
+
+    Raises:
+        ConfigurationError, WeightsError: they cannot; as `load_model` says it.
+    """
+    # Whether there is a GPU, "auto" finds with torch: it is not refused here for having none.
+    preset.engine_settings("cpu" if preset.device == "cpu" else "cuda")
+    if (path := preset.lead_ins_path) is None:
+        return
+    model, codec = preset.model_location(store).folder, preset.codec_location().folder
+    voices = () if model is None else read_layout(model).voices
+    codec_sha256 = None if codec is None else origin_sha256(codec)
+    read_lead_ins(path, preset.seeded_frames, voices, codec_sha256=codec_sha256)
 
 
 def _lead_ins(preset: Preset, layout: TokenLayout, codec_folder: Path) -> LeadIns:

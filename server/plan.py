@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from server import frames
-from server.errors import ConfigurationError
+from server.errors import ConfigurationError, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,12 +75,16 @@ class PlannerConfig:
                 and list(self.batch_sizes) == sorted(set(self.batch_sizes)),
                 "ascending sizes from 1",
             ),
-            "tick_frames": (self.tick_frames, self.tick_frames >= self.largest_hop, "a hop's"),
+            "tick_frames": (
+                self.tick_frames,
+                self.tick_frames >= self.largest_hop,
+                f"{self.largest_hop} (largest_hop) or more",
+            ),
             "ticks_in_flight": (self.ticks_in_flight, self.ticks_in_flight >= 1, "1 or more"),
         }
         for name, (value, valid, need) in limits.items():
             if not valid:
-                raise ConfigurationError(f"planner {name} {value}: need {need}")
+                raise ConfigurationError(f"{name} is {shown(value)}; set it to {need}")
 
 
 @dataclass(frozen=True, slots=True)

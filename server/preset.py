@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from server.checks import CHECKS_FILE
 from server.engine import EngineSettings, fastest_cpu_dtype
+from server.engine_arguments import argument_fault
 from server.errors import ConfigurationError, WeightsError
 from server.files import PLAIN_NAME, is_plain_name, user_path
 from server.plan import PlannerConfig
@@ -104,7 +105,15 @@ class Preset:
     checkpoint: Recipe | None = None
 
     def engine_settings(self, device: Device) -> EngineSettings:
-        """How the engine runs on `device`."""
+        """How the engine runs on `device`.
+
+        Raises:
+            ConfigurationError: the sampler is not of that device, or vLLM has no such argument.
+        """
+        if (fault := self.sampler_fault(device)) is not None:
+            raise ConfigurationError(f"presets.{self.name}.{fault}")
+        if (fault := argument_fault(self.vllm, self.engine)) is not None:
+            raise ConfigurationError(f"presets.{self.name}.{fault}")
         dtype = self.dtype
         if device == "cpu" and self.cpu_dtype is not None:
             dtype = fastest_cpu_dtype() if self.cpu_dtype == "auto" else self.cpu_dtype
@@ -119,6 +128,20 @@ class Preset:
             sampler=self.sampler,
             vllm_args=self.vllm,
         )
+
+    def sampler_fault(self, device: Literal["auto", "cpu", "cuda"]) -> str | None:
+        """Why the sampler cannot draw on `device`, from its key on; None where it can."""
+        if self.sampler == "fused" and self.head == "full":
+            return (
+                "sampler is 'fused', which draws from an audio head, and head is 'full'; set "
+                'head = "audio" or sampler = "auto"'
+            )
+        if self.sampler != "auto" and self.head == "audio" and device == "cpu":
+            return (
+                f"sampler is {self.sampler!r}, which is a GPU's, and the device is the CPU, where "
+                'the audio head has its own; set sampler = "auto" or device = "cuda"'
+            )
+        return None
 
     def planner_config(self) -> PlannerConfig:
         """How decodes are planned.

@@ -10,7 +10,6 @@ import dataclasses
 import difflib
 import json
 import os
-import reprlib
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from pydantic import TypeAdapter, ValidationError
 
 from server.checks import RECORD_FILE, Served
-from server.errors import ConfigurationError, WeightsError
+from server.errors import ConfigurationError, WeightsError, cut, shown
 from server.files import PLAIN_NAME, is_plain_name, read_json, user_path
 from server.lead_ins import MOST_FRAMES
 from server.preset import STORE as STORE
@@ -52,10 +51,11 @@ def load_preset(name: str, environment: Mapping[str, str] | None = None) -> Pres
         if name == preset.name or name in preset.aliases:
             _check_owner(preset, presets)
             return preset
-    known = ", ".join(n for preset in presets.values() for n in (preset.name, *preset.aliases))
+    names = (n for preset in presets.values() for n in (preset.name, *preset.aliases))
+    known = ", ".join(shown(n)[1:-1] for n in names)
     user = (os.environ if environment is None else environment).get(VARIABLE, "")
     more = f"{VARIABLE}={user} was read, too" if user else f"add rows with {VARIABLE}"
-    raise ConfigurationError(f"no preset {name!r}; there are {known}; {more}")
+    raise ConfigurationError(f"no preset {shown(name)}; there are {known}; {more}")
 
 
 def load_presets(environment: Mapping[str, str] | None = None) -> dict[str, Preset]:
@@ -69,14 +69,20 @@ def load_presets(environment: Mapping[str, str] | None = None) -> dict[str, Pres
     """
     environment = os.environ if environment is None else environment
     presets = _read(TABLE)
+    files = dict.fromkeys(presets, TABLE)
     if user := environment.get(VARIABLE, ""):
-        presets |= _read(user_path(user).resolve())
+        path = user_path(user).resolve()
+        presets |= (own := _read(path))
+        files |= dict.fromkeys(own, path)
     owners: dict[str, str] = {}
     for preset in presets.values():
         for name in (preset.name, *preset.aliases):
             if name in owners:
+                both = (owners[name], preset.name)
+                # Of a row of ours and one of a user's, theirs is the one to correct.
+                path = next((files[row] for row in both if files[row] != TABLE), TABLE)
                 raise ConfigurationError(
-                    f"the name {name!r} is of presets {owners[name]} and {preset.name}; "
+                    f"{path}: the name {shown(name)} is of presets {both[0]} and {both[1]}; "
                     "rename one or drop its alias"
                 )
             owners[name] = preset.name
@@ -191,8 +197,8 @@ def _check_owner(preset: Preset, presets: Mapping[str, Preset]) -> None:
     if owner is None or owner.model != STORE:
         stored = ", ".join(known.name for known in presets.values() if known.model == STORE)
         raise ConfigurationError(
-            f"{where}.model is {preset.model!r}, and {name!r} is no preset whose model is "
-            f"{STORE!r}; name one of {stored}"
+            f"{where}.model is {shown(preset.model)}, and {shown(name)} is no preset whose model "
+            f"is {STORE!r}; name one of {stored}"
         )
     if preset.checkpoint is None:
         return
@@ -210,9 +216,9 @@ def _check_owner(preset: Preset, presets: Mapping[str, Preset]) -> None:
     for key, (value, other) in values.items():
         if value != other and not (key == "base" and not own.base):
             raise ConfigurationError(
-                f"{where}.checkpoint.{key} is {value!r}, and its weights are those of preset {name}"
-                f", where it is {other!r}; say the same, or give it a checkpoint of its own by "
-                f"model = {STORE!r}"
+                f"{where}.checkpoint.{key} is {shown(value)}, and its weights are those of preset "
+                f"{name}, where it is {shown(other)}; say the same, or give it a checkpoint of its "
+                f"own by model = {STORE!r}"
             )
 
 
@@ -229,10 +235,13 @@ def _read(path: Path) -> dict[str, Preset]:
             f"{VARIABLE}={path}: {error.strerror}; give a TOML file of presets"
         ) from error
     except (ValueError, TypeError, RecursionError) as error:  # A number too long, bad UTF-8, too.
-        raise ConfigurationError(f"{path} is not TOML: {error}; correct the file") from error
+        why = cut(str(error))  # It may quote a key.
+        raise ConfigurationError(f"{path} is not TOML: {why}; correct the file") from error
     for table in tables:
         if table != "presets":
-            raise ConfigurationError(f"{path}: unknown table [{table}]; rows are [presets.NAME]")
+            raise ConfigurationError(
+                f"{path}: unknown table [{shown(table)[1:-1]}]; rows are [presets.NAME]"
+            )
     rows = tables.get("presets")
     if not isinstance(rows, dict):
         raise ConfigurationError(f"{path}: no table [presets.NAME]; each is one preset")
@@ -241,13 +250,13 @@ def _read(path: Path) -> dict[str, Preset]:
 
 def _build(path: Path, name: str, row: object) -> Preset:
     where = f"{path}: presets.{name}"
-    if not isinstance(row, dict):
-        raise ConfigurationError(f"{where} is {row!r}; it must be a table of settings")
     if not is_plain_name(name):
         raise ConfigurationError(
-            f"{path}: [presets.{name!r}] is no name of a preset; it becomes a folder's, so give "
-            f"{PLAIN_NAME}"
+            f"{path}: [presets.{shown(name)}] is no name of a preset; it becomes a folder's, so "
+            f"give {PLAIN_NAME}"
         )
+    if not isinstance(row, dict):
+        raise ConfigurationError(f"{where} is {shown(row)}; it must be a table of settings")
     settings = {f.name for f in dataclasses.fields(Preset)} - _NOT_SETTINGS
     _check_keys(cast("dict[str, object]", row), settings, where)
     recipe: object = cast("dict[str, object]", row).get("checkpoint")
@@ -259,7 +268,7 @@ def _build(path: Path, name: str, row: object) -> Preset:
             json.dumps(value, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
             raise ConfigurationError(
-                f"{where}.{key} is {reprlib.repr(value)}: {error}; correct it"
+                f"{where}.{key} is {shown(value)}: {error}; correct it"
             ) from error
     try:
         # Through JSON, so that strict types still take a list for a tuple.
@@ -271,7 +280,7 @@ def _build(path: Path, name: str, row: object) -> Preset:
         if first["type"] == "missing":
             raise ConfigurationError(f"{place} is missing; the row must have it") from error
         raise ConfigurationError(
-            f"{place} is {reprlib.repr(first['input'])}: {first['msg']}; correct it"
+            f"{place} is {shown(first['input'])}: {first['msg']}; correct it"
         ) from error
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{where}: {error}; correct it") from error
@@ -286,7 +295,7 @@ def _check_keys(row: Iterable[str], settings: Iterable[str], where: str) -> None
             near = difflib.get_close_matches(key, known, 1)
             meant = f"did you mean {near[0]}? " if near else ""
             raise ConfigurationError(
-                f"{where}.{reprlib.repr(key)[1:-1]} is not a setting; {meant}the settings are "
+                f"{where}.{shown(key)[1:-1]} is not a setting; {meant}the settings are "
                 f"{', '.join(known)}"
             )
 
@@ -299,7 +308,7 @@ def _checked(preset: Preset, where: str) -> Preset:
     """
     for alias in preset.aliases:
         if not alias or not alias.isprintable() or alias != alias.strip():
-            raise ConfigurationError(f"{where}.aliases has {alias!r}; give names on one line")
+            raise ConfigurationError(f"{where}.aliases has {shown(alias)}; give names on one line")
     limits = {
         "max_streams": (1, 4_096),
         "max_queue": (0, 65_536),
@@ -313,11 +322,13 @@ def _checked(preset: Preset, where: str) -> Preset:
     for name, (least, most) in limits.items():
         value = getattr(preset, name)
         if value is not None and not least <= value <= most:
-            raise ConfigurationError(f"{where}.{name} is {value}; it must be {least} to {most}")
+            raise ConfigurationError(
+                f"{where}.{name} is {shown(value)}; it must be {least} to {most}"
+            )
     if preset.untrained and preset.lead_ins:
         raise ConfigurationError(
-            f"{where}.lead_ins is {preset.lead_ins!r}, and untrained presets make up their own "
-            "beginnings; leave lead_ins out"
+            f"{where}.lead_ins is {shown(preset.lead_ins)}, and untrained presets make up their "
+            "own beginnings; leave lead_ins out"
         )
     if preset.seeded_frames and not preset.lead_ins and not preset.untrained:
         raise ConfigurationError(
@@ -333,14 +344,16 @@ def _checked(preset: Preset, where: str) -> Preset:
             raise ConfigurationError(
                 f"{where}.{name} is empty; give a folder or OWNER/NAME@REVISION"
             )
+    if (fault := preset.sampler_fault(preset.device)) is not None:
+        raise ConfigurationError(f"{where}.{fault}")
     recipe = preset.checkpoint
     if recipe is not None and not (1 <= recipe.group_size <= 65_536 and recipe.limit_nats > 0):
         raise ConfigurationError(
-            f"{where}.checkpoint: group_size is {recipe.group_size} and max_mean_kl_nats "
+            f"{where}.checkpoint: group_size is {shown(recipe.group_size)} and max_mean_kl_nats "
             f"{recipe.limit_nats:g}; both must be above 0"
         )
     try:
         preset.planner_config()
     except ConfigurationError as error:
-        raise ConfigurationError(f"{where}: {error}") from error
+        raise ConfigurationError(f"{where}.{error}") from error
     return preset

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from server.errors import ConfigurationError, WeightsError
+from server.errors import ConfigurationError, WeightsError, shown
 from server.files import user_path
 from server.noted_hashes import hash_of, read_notes
 
@@ -94,8 +94,8 @@ def parse_location(text: str, *, base: Path | None = None) -> WeightsLocation:
     if text and folder.is_dir():
         return WeightsLocation(folder=folder)
     raise ConfigurationError(
-        f"weights {text!r}: no such folder, and not OWNER/NAME@REVISION; give a folder that exists "
-        "or pin the hub repository to a revision (a commit hash)"
+        f"weights {shown(text)}: no such folder, and not OWNER/NAME@REVISION; give a folder that "
+        "exists or pin the hub repository to a revision (a commit hash)"
     )
 
 

@@ -39,7 +39,7 @@ VARIABLES = {
     "SPEECH_API_KEY": "key that the server asks for",
     "SPEECH_SERVER_TOKEN": "token that the server asks its clients for",
     "SPEECH_THREADS": "threads of a work process",
-    "SPEECH_CPU_DEVICES": "how many devices the CPU is taken for (default 1)",
+    "SPEECH_CPU_DEVICES": "how many devices the CPU is taken for (default 1, at most 1,024)",
     "SPEECH_BAR": "1 draws progress bars where standard error is no terminal",
     "SPEECH_STACK": "cpu or gpu, for make setup",
     "SPEECH_ALERT_URL": "where failure notes are posted to",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import os
+import reprlib
 import subprocess
 import tempfile
 import time
@@ -15,11 +16,13 @@ from typing import TYPE_CHECKING, Literal
 from filelock import FileLock, Timeout
 
 from speech_assets.cores import cpu_device_count
+from speech_assets.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
 POLL_S = 0.5
+MOST_CPU_DEVICES = 1_024  # Each is a lock that is tried; no machine shares its cores by more.
 DeviceChoice = Literal["auto", "cpu", "cuda"]
 VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 _BUS_ORDER = "PCI_BUS_ID"  # That of nvidia-smi's numbers.
@@ -45,10 +48,15 @@ def cpu_devices() -> list[HeldDevice]:
     """The CPU, as often as SPEECH_CPU_DEVICES says: each has a lock, all share the cores.
 
     Raises:
-        ConfigError: SPEECH_CPU_DEVICES is not a whole number above zero.
+        ConfigError: SPEECH_CPU_DEVICES is not a whole number above zero, or above 1,024.
     """
-    more = (HeldDevice("cpu", "CPU", f"cpu-{number}") for number in range(1, cpu_device_count()))
-    return [CPU, *more]
+    count = cpu_device_count()
+    if count > MOST_CPU_DEVICES:
+        raise ConfigError(
+            f"SPEECH_CPU_DEVICES is {reprlib.repr(count)}; set it to a number of devices up to "
+            f"{MOST_CPU_DEVICES}, or unset it"
+        )
+    return [CPU, *(HeldDevice("cpu", "CPU", f"cpu-{number}") for number in range(1, count))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +72,29 @@ class Gpu:
 def hold_one_of(devices: Sequence[HeldDevice], say: Callable[[str], None]) -> Generator[HeldDevice]:
     """One of `devices`, for this process alone; waits while all are held, and says so once.
 
-    The operating system drops the lock when the process ends, also after SIGKILL.
+    The operating system drops the lock when the process ends, also after SIGKILL. Locks lie in the
+    temporary folder, in one of this user's own: processes of another user, machine or temporary
+    folder (TMPDIR, a container) are not kept apart from this one.
+
+    Raises:
+        ConfigError: where the locks are to lie is something else, or may not be written.
     """
     folder = Path(tempfile.gettempdir()) / f"speech-assets-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:  # A file or a dangling link of that name.
+        raise _no_place(folder, "the folder of device locks", error) from error
     said = False
     while True:
         for device in devices:
-            lock = FileLock(folder / f"{device.lock_name}.lock")
+            path = folder / f"{device.lock_name}.lock"
+            lock = FileLock(path)
             try:
                 lock.acquire(blocking=False)
             except Timeout:
                 continue
+            except OSError as error:  # A folder or a link of that name.
+                raise _no_place(path, "a device's lock", error) from error
             try:
                 yield device
             finally:
@@ -151,6 +170,13 @@ def visible_gpus(environment: Mapping[str, str], gpus: Sequence[Gpu]) -> list[Gp
         fitting = [g for g in gpus if word == g.word or g.uuid.startswith(word)]
         found.append(fitting[0] if fitting else Gpu(word, word, word))
     return found
+
+
+def _no_place(path: Path, what: str, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"{path}: {what} cannot be made: {error.strerror}; remove what is there, or set TMPDIR to "
+        "another folder"
+    )
 
 
 def _said(device: HeldDevice) -> str:

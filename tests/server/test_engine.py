@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ from transformers import LlamaForCausalLM, RepetitionPenaltyLogitsProcessor
 
 from server.checkpoint import Checkpoint, open_checkpoint
 from server.engine import Engine, EngineOutput, EngineSettings, Generation, Sampling, open_engine
+from server.engine_arguments import argument_names
 from server.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -48,6 +50,14 @@ def test_facts_say_what_runs(engine: Engine) -> None:
     assert facts.vocabulary_rows == 7 * LIVE + 1
     assert facts.layers == "kernels"
     assert facts.vllm_version.startswith("0.")
+
+
+@pytest.mark.usefixtures("engine")  # It has vLLM imported, with what it needs said before.
+def test_the_arguments_that_a_preset_may_give_are_the_fields_of_vllms_own_classes() -> None:
+    from vllm.engine.arg_utils import AsyncEngineArgs, EngineArgs
+
+    for form, arguments in (("in_process", EngineArgs), ("child", AsyncEngineArgs)):
+        assert argument_names(form) == {field.name for field in dataclasses.fields(arguments)}
 
 
 def test_only_live_codes_of_the_slot_that_is_due_come_out(

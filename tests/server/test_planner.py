@@ -514,17 +514,17 @@ def test_the_time_an_engine_idles_is_not_a_step() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"form": "stateful"}, "form stateful"),
-        ({"first_chunk_frames": 5}, "first_chunk_frames 5: need 1 to 4"),
-        ({"largest_hop": 3}, "largest_hop 3"),
-        ({"longest_wait_ms": -1.0}, "longest_wait_ms -1"),
-        ({"longest_wait_ms": math.nan}, "longest_wait_ms nan"),
-        ({"first_right": 9}, "steady_right 8"),
+        ({"form": "stateful"}, "form is 'stateful'; set it to cropped or window"),
+        ({"first_chunk_frames": 5}, "first_chunk_frames is 5; set it to 1 to 4"),
+        ({"largest_hop": 3}, "largest_hop is 3"),
+        ({"longest_wait_ms": -1.0}, "longest_wait_ms is -1"),
+        ({"longest_wait_ms": math.nan}, "longest_wait_ms is nan"),
+        ({"first_right": 9}, "steady_right is 8"),
         ({"batch_sizes": (2, 1)}, "batch_sizes"),
         ({"batch_sizes": ()}, "batch_sizes"),
-        ({"tick_frames": 2}, "tick_frames 2"),
-        ({"ticks_in_flight": 0}, "ticks_in_flight 0"),
-        ({"fill_rows": 0}, "fill_rows 0"),
+        ({"tick_frames": 2}, "tick_frames is 2"),
+        ({"ticks_in_flight": 0}, "ticks_in_flight is 0"),
+        ({"fill_rows": 0}, "fill_rows is 0"),
     ],
 )
 def test_settings_that_cannot_work_are_named(change: dict, message: str) -> None:

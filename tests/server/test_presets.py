@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from server.checks import REQUIRED, Check, require_checks, write_check
+from server.codec_form import origin_sha256
 from server.engine import fastest_cpu_dtype, find_device
 from server.errors import ConfigurationError, WeightsError
+from server.lifecycle import EXIT_WEIGHTS
+from server.loading import check_settings, load_model
+from server.metrics import Metrics
 from server.presets import (
     Preset,
     check_recipe,
@@ -28,7 +35,9 @@ ROW = '[presets.mine]\nmodel = "."\ncodec = "owner/codec@abc"\n'
 CODEC = 'codec = "owner/codec@abc"\n'
 FOUR = f'[presets.four]\nmodel = "store"\n{CODEC}checkpoint = {{ scheme = "w4a16", base = "." }}\n'
 FOUR_KV = f'[presets.mine]\nmodel = "store:four"\n{CODEC}vllm = {{ kv_cache_dtype = "fp8" }}\n'
-RESULTS = Path(__file__).parents[2] / "results" / "fidelity"
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results" / "fidelity"
+EMBEDDED = ROOT / "server" / "embedded" / "voice"
 
 
 def load(folder: Path, toml: str | bytes, name: str = "mine") -> Preset:
@@ -140,7 +149,8 @@ def test_every_switch_reaches_the_engine_or_the_planner(tmp_path: Path) -> None:
         ('max_streams = "8"', r"presets\.mine\.max_streams is '8'"),
         ("max_streams = 0", r"presets\.mine\.max_streams is 0; it must be 1 to 4096"),
         ("top_p = 0.0", r"presets\.mine\.top_p is 0\.0"),
-        ("largest_hop = 3", r"presets\.mine: planner largest_hop 3: need 1, 2 or 4"),
+        ("largest_hop = 3", r"presets\.mine\.largest_hop is 3; set it to 1, 2 or 4"),
+        ("tick_frames = 0", r"mine\.tick_frames is 0; set it to 4 \(largest_hop\) or more"),
         ("top_p = nan", r"presets\.mine\.top_p is nan: .*JSON compliant"),
         ("max_queue = 2020-01-01", r"presets\.mine\.max_queue is datetime.*not JSON serializable"),
         (
@@ -157,6 +167,15 @@ def test_every_switch_reaches_the_engine_or_the_planner(tmp_path: Path) -> None:
             'seeded_frames = 1\nlead_ins = "a\\u0000b"',
             r"presets\.mine\.lead_ins is 'a\\x00b' is no path: a NUL is in it",
         ),
+        (
+            'sampler = "fused"\nhead = "full"',
+            r"presets\.mine\.sampler is 'fused', .* head is 'full'; set head = \"audio\" or",
+        ),
+        (
+            'sampler = "fused"\ndevice = "cpu"',
+            r"presets\.mine\.sampler is 'fused', which is a GPU's, .*; set sampler = \"auto\" or",
+        ),
+        ('sampler = "vllm"\ndevice = "cpu"', r"presets\.mine\.sampler is 'vllm', which is a GPU"),
         ("name = 'other'", r"presets\.mine\.name is not a setting"),
         ("aliases = ['embedded']", "'embedded' is of presets embedded-bf16 and mine"),
     ],
@@ -166,7 +185,7 @@ def test_a_wrong_setting_is_named_with_its_file_and_row(
 ) -> None:
     text = refusal(tmp_path, ROW + line)
     assert re.search(message, text)
-    assert str(tmp_path / "presets.toml") in text or "is of presets" in text
+    assert text.startswith(str(tmp_path / "presets.toml"))
 
 
 @pytest.mark.parametrize(
@@ -187,6 +206,53 @@ def test_a_file_of_another_form_is_named(tmp_path: Path, toml: str | bytes, mess
     text = refusal(tmp_path, toml)
     assert message in text
     assert str(tmp_path / "presets.toml") in text
+
+
+LONG = 5_000 * "x"
+
+
+@pytest.mark.parametrize(
+    ("toml", "message"),
+    [
+        (f"{ROW}{LONG} = 3", "is not a setting; the settings are"),
+        (f'{ROW}dtype = "{LONG}"', "presets.mine.dtype is 'xxx"),
+        (f"{ROW}max_streams = 0x{5_000 * 'f'}", "max_streams is a number of thousands of digits"),
+        (f"{ROW}max_streams = {4_000 * '9'}", "it must be 1 to 4096"),
+        (f"{ROW}tick_frames = -{4_000 * '9'}", "set it to 4 (largest_hop) or more"),
+        (f"{ROW}aliases = [' {LONG}']", "presets.mine.aliases has ' xxx"),
+        (f"{ROW}aliases = ['{LONG}', '{LONG}']", "xxx' is of presets mine and mine; rename one"),
+        (f"{ROW}untrained = true\nlead_ins = '{LONG}'", "presets.mine.lead_ins is 'xxx"),
+        (f"{ROW}seeded_frames = 1\nlead_ins = '{LONG}'", "or a name in it than 255; shorten it"),
+        (f"{ROW}seeded_frames = 1\nlead_ins = '{LONG.replace('xx', 'x/')}'", "than 4,095 bytes"),
+        (f'[presets.mine]\nmodel = "store:{LONG}"\n{CODEC}', "xxx' is no preset whose model"),
+        (f"[presets]\nmine = '{LONG}'\n", "presets.mine is 'xxx"),
+        (f"[presets.{LONG}]\n", "xxx'] is no name of a preset"),
+        (f"[{LONG}]\n", "xxx]; rows are [presets.NAME]"),
+        ('["a\\nb"]\n', "unknown table [a\\nb]; rows are"),
+        (f"[{LONG}]\n[{LONG}]\n", "is not TOML: Cannot declare ('xxx"),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_a_long_key_or_value_is_one_short_line(
+    tmp_path: Path, toml: str, message: str
+) -> None:
+    text = refusal(tmp_path, toml)
+    assert message in text
+    assert len(text.splitlines()) == 1
+    assert len(text) < 1_000 + len(str(tmp_path))
+
+
+def test_an_unknown_name_of_any_length_and_long_aliases_are_told_in_short(tmp_path: Path) -> None:
+    text = refusal(tmp_path, f"{ROW}aliases = ['{LONG}']", f"{LONG}y")
+    assert "no preset 'xxx" in text
+    assert len(text) < 2_000 + len(str(tmp_path))
+
+
+def test_a_folder_of_a_name_that_no_system_takes_is_refused(tmp_path: Path) -> None:
+    preset = load(tmp_path, ROW.replace('"."', f'"{LONG}"'))
+    with pytest.raises(ConfigurationError, match=r"is no path: .* a name in it than 255; shorten"):
+        preset.model_location()
+    with pytest.raises(ConfigurationError, match="is no path"):
+        load_presets({"SPEECH_PRESETS": LONG})
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -397,6 +463,106 @@ def test_the_hash_follows_the_settings_alone(tmp_path: Path) -> None:
     assert str(tmp_path) not in json.dumps(preset.config())
     other = overridden(preset, max_streams=5)
     assert config_sha256(preset.config()) != config_sha256(other.config())
+
+
+def test_a_sampler_that_no_device_was_named_for_is_refused_on_the_cpu_alone(
+    tmp_path: Path,
+) -> None:
+    preset = load(tmp_path, ROW + 'sampler = "fused"\n')
+    assert preset.engine_settings("cuda").sampler == "fused"
+    with pytest.raises(ConfigurationError, match=r"presets\.mine\.sampler is 'fused', which is"):
+        preset.engine_settings("cpu")
+    with pytest.raises(ConfigurationError, match=r"preset mine\.sampler is 'fused', which is"):
+        overridden(preset, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("foo = 1", "vllm.foo is no argument of the installed vLLM's EngineArgs; leave it out"),
+        ("kv_cache_dtypes = 1", "EngineArgs; write kv_cache_dtype, or leave it out"),
+        ("enable_log_requests = true", "vllm.enable_log_requests is no argument"),  # A child's.
+    ],
+)
+def test_an_argument_that_vllm_has_not_is_named_before_anything_loads(
+    tmp_path: Path, line: str, fault: str
+) -> None:
+    preset = load(tmp_path, f'{ROW}device = "cpu"\nvllm = {{ {line} }}\n')
+    with pytest.raises(ConfigurationError) as caught:
+        load_model(preset, Metrics())  # Its folder, which has no checkpoint, would be next.
+    assert str(caught.value).startswith("presets.mine.vllm.")
+    assert fault in str(caught.value)
+
+
+def test_the_arguments_of_vllm_are_known_without_its_import() -> None:
+    script = (
+        "import sys\n"
+        "from server.engine_arguments import argument_names\n"
+        "assert 'kv_cache_dtype' in argument_names('in_process')\n"
+        "assert not {'vllm', 'torch'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
+
+
+SEEDED = """[presets.mine]
+model = "{voice}"
+codec = "{codec}"
+device = "cpu"
+lead_ins = "l.json"
+seeded_frames = 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("voices", "codec_sha256", "words"),
+    [
+        (None, None, "l.json: no such file; preset settings name it; make it again"),
+        ({"heart": [[[0] * 7]]}, "of another", "of the codec with sha256 of another, and the"),
+        ({"tara": [[[0] * 7]]}, None, "no lead-in of voice 'heart'"),
+    ],
+)
+def test_lead_ins_that_cannot_serve_are_refused_with_one_line_where_the_preset_is_only_shown(
+    tmp_path: Path, voices: dict[str, object] | None, codec_sha256: str | None, words: str
+) -> None:
+    embedded = load_preset("embedded", {})
+    voice, codec = embedded.model_location().folder, embedded.codec_location().folder
+    assert codec is not None
+    preset = load(tmp_path, SEEDED.format(voice=voice, codec=codec))
+    if voices is not None:
+        made_by = {"codec_sha256": codec_sha256 or origin_sha256(codec)}
+        value = {"schema_version": 2, "voices": voices, "made_by": made_by}
+        (tmp_path / "l.json").write_text(json.dumps(value))
+    with pytest.raises(WeightsError, match=re.escape(words)) as shown:
+        check_settings(preset)
+    with pytest.raises(WeightsError) as served:
+        load_model(preset, Metrics())
+    assert str(shown.value) == str(served.value)
+
+
+def test_lead_ins_for_what_is_on_the_hub_are_read_without_fetching_it(tmp_path: Path) -> None:
+    preset = load(tmp_path, SEEDED.format(voice="owner/voice@abc", codec="owner/codec@abc"))
+    value = {"schema_version": 2, "voices": {}, "made_by": {"codec_sha256": "of any"}}
+    (tmp_path / "l.json").write_text(json.dumps(value))
+    check_settings(preset)
+    (tmp_path / "l.json").write_text("[]")
+    with pytest.raises(WeightsError, match=r"l\.json: not readable as JSON"):
+        check_settings(preset)
+
+
+def test_a_preset_that_cannot_serve_is_not_shown_but_refused(tmp_path: Path) -> None:
+    (tmp_path / "presets.toml").write_text(SEEDED.format(voice=".", codec="a/b@c"))
+    (tmp_path / "layout.json").write_bytes((EMBEDDED / "layout.json").read_bytes())
+    done = subprocess.run(
+        [sys.executable, "-m", "server", "--print-config", "--preset", "mine"],
+        cwd=ROOT,
+        env={**os.environ, "SPEECH_PRESETS": str(tmp_path / "presets.toml")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (EXIT_WEIGHTS, "")
+    assert f"{tmp_path / 'l.json'}: no such file; preset settings name it" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_gpu_that_is_not_there_is_named() -> None:

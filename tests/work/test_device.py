@@ -116,6 +116,16 @@ def test_a_number_of_devices_that_is_none_is_refused_with_its_name(
         candidates("cpu")
 
 
+def test_more_devices_than_a_cpu_is_taken_for_are_refused_with_the_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SPEECH_CPU_DEVICES", "1024")
+    assert len(candidates("cpu")) == 1_024
+    monkeypatch.setenv("SPEECH_CPU_DEVICES", "1025")
+    with pytest.raises(ConfigError, match=r"SPEECH_CPU_DEVICES is 1025; .* devices up to 1024"):
+        candidates("cpu")
+
+
 def test_work_that_fails_gives_the_device_back() -> None:
     for _ in range(2):
         with pytest.raises(ValueError, match="work"), hold_device("cpu", pytest.fail):
@@ -127,6 +137,32 @@ def test_the_lock_belongs_to_one_user_and_is_hidden_from_others(locks: Path) -> 
         assert held == HeldDevice("cpu", "CPU", "cpu")
         assert [path.name for path in locks.iterdir()] == ["cpu.lock"]
         assert locks.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    ("entry", "kind", "message"),
+    [
+        ("", "file", "the folder of device locks cannot be made: File exists"),
+        ("", "link", "the folder of device locks cannot be made: File exists"),
+        ("cpu.lock", "folder", "a device's lock cannot be made: Is a directory"),
+        ("cpu.lock", "link", "a device's lock cannot be made: Too many levels of symbolic links"),
+    ],
+)
+def test_what_lies_in_a_locks_place_is_named_with_the_remedy(
+    locks: Path, entry: str, kind: str, message: str
+) -> None:
+    path = locks / entry
+    path.parent.mkdir(exist_ok=True)
+    if kind == "link":
+        path.symlink_to(locks.parent / "none" / "there")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.touch()
+    with pytest.raises(ConfigError) as caught, hold_device("cpu", pytest.fail):
+        pass
+    said = str(caught.value)
+    assert said == f"{path}: {message}; remove what is there, or set TMPDIR to another folder"
 
 
 def test_of_two_chips_each_process_gets_one_and_a_chip_has_one_lock_under_any_number(
