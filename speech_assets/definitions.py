@@ -18,12 +18,11 @@ from speech_assets.assets.report import report_assets, report_checks
 from speech_assets.assets.serving import serving_assets
 from speech_assets.assets.voice import voice_assets
 from speech_assets.automation import automation_schedules, automation_sensors
-from speech_assets.cores import core_count
+from speech_assets.cores import core_count, cpu_device_count
 from speech_assets.jobs import checkpoint_jobs, corpus_jobs, serving_jobs
 from speech_assets.partitions import corpus_partitions
 from speech_assets.placement import device_tags
 from speech_assets.profiles import DEFAULT_STORE, load_profile
-from speech_assets.work.device_lock import cpu_devices
 
 
 def build_definitions() -> dg.Definitions:
@@ -35,7 +34,7 @@ def build_definitions() -> dg.Definitions:
     profile = load_profile()
     # A wrong number is said now, not after the first stage.
     core_count()
-    cpu_devices()
+    cpu_device_count()
     partitions = corpus_partitions(profile.corpus)
     on_device = device_tags(profile)
     return dg.Definitions(

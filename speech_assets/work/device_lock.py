@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import os
-import reprlib
 import subprocess
 import tempfile
 import time
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
 POLL_S = 0.5
-MOST_CPU_DEVICES = 1_024  # Each is a lock that is tried; no machine shares its cores by more.
 DeviceChoice = Literal["auto", "cpu", "cuda"]
 VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 _BUS_ORDER = "PCI_BUS_ID"  # That of nvidia-smi's numbers.
@@ -48,15 +46,10 @@ def cpu_devices() -> list[HeldDevice]:
     """The CPU, as often as SPEECH_CPU_DEVICES says: each has a lock, all share the cores.
 
     Raises:
-        ConfigError: SPEECH_CPU_DEVICES is not a whole number above zero, or above 1,024.
+        ConfigError: SPEECH_CPU_DEVICES is not a whole number from 1 to 1,024.
     """
-    count = cpu_device_count()
-    if count > MOST_CPU_DEVICES:
-        raise ConfigError(
-            f"SPEECH_CPU_DEVICES is {reprlib.repr(count)}; set it to a number of devices up to "
-            f"{MOST_CPU_DEVICES}, or unset it"
-        )
-    return [CPU, *(HeldDevice("cpu", "CPU", f"cpu-{number}") for number in range(1, count))]
+    more = (HeldDevice("cpu", "CPU", f"cpu-{number}") for number in range(1, cpu_device_count()))
+    return [CPU, *more]
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ def test_more_devices_than_a_cpu_is_taken_for_are_refused_with_the_most(
     monkeypatch.setenv("SPEECH_CPU_DEVICES", "1024")
     assert len(candidates("cpu")) == 1_024
     monkeypatch.setenv("SPEECH_CPU_DEVICES", "1025")
-    with pytest.raises(ConfigError, match=r"SPEECH_CPU_DEVICES is 1025; .* devices up to 1024"):
+    with pytest.raises(ConfigError, match=r"CPU_DEVICES is '1025'; .* devices from 1 to 1,024"):
         candidates("cpu")
 
 
