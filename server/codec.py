@@ -158,7 +158,7 @@ def load_codec(
 
 
 def use_threads(count: int) -> None:
-    """Compute with so many threads in this process from now on."""
+    """Have torch compute with so many threads what the calling thread asks of it from now on."""
     torch.set_num_threads(count)
 
 

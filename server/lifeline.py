@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import sys
 
 _PR_SET_PDEATHSIG = 1
 
 
-def end_with_parent() -> None:
-    """Let this process end when the thread that started it does, however that ends.
+def end_with_parent(by: signal.Signals = signal.SIGKILL) -> None:
+    """Let this process end, by that signal, when the thread that started it does, however it ends.
 
     A socket's end tells that, too, but only to who reads it.
+
+    Raises:
+        OSError: Linux does not do it.
     """
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if sys.platform != "linux":
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, by) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl(PR_SET_PDEATHSIG, {by}): {os.strerror(number)}")
 
 
 def leave_signals_to_parent() -> None:

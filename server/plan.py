@@ -31,6 +31,8 @@ class PlannerConfig:
         batch_sizes: what the decoder has graphs for, ascending.
         tick_frames: most frames a tick decodes. A CPU decodes in the engine's thread: keep it low.
         ticks_in_flight: ticks whose samples may be outstanding.
+        jitter_floor_ms: least allowance for jitter, of what a player has in hand.
+        jitter_extra_ms: part of it for what is not measured here: sockets, the network.
         unpaced_in_batches: whether rows that nobody plays yet share calls. A CPU's convolutions
             round otherwise in a call of one row than of more.
     """
@@ -80,6 +82,8 @@ class PlannerConfig:
                 self.tick_frames >= self.largest_hop,
                 f"{self.largest_hop} (largest_hop) or more",
             ),
+            "jitter_floor_ms": (self.jitter_floor_ms, self.jitter_floor_ms >= 0, "0 or more"),
+            "jitter_extra_ms": (self.jitter_extra_ms, self.jitter_extra_ms >= 0, "0 or more"),
             "ticks_in_flight": (self.ticks_in_flight, self.ticks_in_flight >= 1, "1 or more"),
         }
         for name, (value, valid, need) in limits.items():

@@ -340,7 +340,7 @@ class Rounds:
         self._planner.close(stream.name)
         del self._streams[stream.name]
         if reason == "error" and error is None:
-            error = "the engine gave up on this request"
+            error = "the engine ended this request with an error; ask again"
         self.events.append((stream.utterance, stream.report(reason, _now(), error)))
 
 

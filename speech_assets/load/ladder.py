@@ -28,7 +28,7 @@ SWITCHES = tuple(f.name for f in dataclasses.fields(Preset) if f.name not in _PL
 Outcome = Literal["baseline", "adopted", "rejected", "superseded", "not possible"]
 FULL_STEP_S = 20.0  # What a level takes in a ladder that is not called reduced.
 NOISE_SHARE = 0.05
-"""Latency or RTF that differ by less are taken for the same: two runs of one preset do."""
+"""Latency or RTF that differ by less are taken for the same. A choice, not a measured spread."""
 
 
 @with_config(ConfigDict(extra="forbid"))

@@ -244,6 +244,11 @@ class Assumptions:
         words = device_name.split()
         return next((price for price in self.prices if price.device in words), None)
 
+    def device_of(self, device_name: str) -> Device | None:
+        """The device that a result names, by the same words."""
+        words = device_name.split()
+        return next((device for device in self.devices if device.name in words), None)
+
     def device(self, name: str) -> Device:
         """The device of that name, which there is."""
         return next(device for device in self.devices if device.name == name)

@@ -18,7 +18,7 @@ from speech_assets.results.markdown import NONE_YET, table
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from speech_assets.scaling.assumptions import Assumptions, Device
+    from speech_assets.scaling.assumptions import Assumptions
 
 _BUDGET_MS = STEP_BUDGET_S * 1e3
 
@@ -50,7 +50,7 @@ def elsewhere_table(results: Sequence[Mapping[str, Any]], assumptions: Assumptio
     lines: list[Sequence[str]] = []
     for result in results:
         rows = [row for row in result["rows"] if row.get("lm_ms") is not None]
-        here = _device_of(result["device"]["name"], assumptions)
+        here = assumptions.device_of(result["device"]["name"])
         if not rows or here is None:
             continue
         least, most = rows[0], rows[-1]
@@ -73,8 +73,3 @@ def elsewhere_table(results: Sequence[Mapping[str, Any]], assumptions: Assumptio
         "step to step, ms (streams)", "streams within a token's time",
     )  # fmt: skip
     return table(heads, lines) if lines else NONE_YET
-
-
-def _device_of(name: str, assumptions: Assumptions) -> Device | None:
-    words = name.split()
-    return next((device for device in assumptions.devices if device.name in words), None)

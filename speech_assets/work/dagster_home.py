@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -12,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from server.lifeline import end_with_parent
 from speech_assets.errors import SpeechAssetsError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
 ROOT = Path(__file__).resolve().parents[2]
-_PR_SET_PDEATHSIG = 1
 DAEMON_LOG = "daemon.log"
 _COMMAND_LIMIT_S = 900.0
 _END_WITHIN_S = 60.0
@@ -111,4 +110,4 @@ class DagsterHome:
 def _end_with_starter() -> None:
     # A shell that starts us in the background leaves SIGINT ignored, and children inherit that.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    end_with_parent(signal.SIGTERM)

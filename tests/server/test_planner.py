@@ -524,6 +524,8 @@ def test_the_time_an_engine_idles_is_not_a_step() -> None:
         ({"batch_sizes": ()}, "batch_sizes"),
         ({"tick_frames": 2}, "tick_frames is 2"),
         ({"ticks_in_flight": 0}, "ticks_in_flight is 0"),
+        ({"jitter_floor_ms": -1.0}, "jitter_floor_ms is -1.0"),
+        ({"jitter_extra_ms": -1.0}, "jitter_extra_ms is -1.0"),
         ({"fill_rows": 0}, "fill_rows is 0"),
     ],
 )
