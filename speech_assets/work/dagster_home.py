@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,7 +68,7 @@ class DagsterHome:
                 command,
                 cwd=self.folder, env=self.environment, check=False, text=True,
                 stdin=subprocess.DEVNULL, capture_output=True, timeout=_COMMAND_LIMIT_S,
-                preexec_fn=_end_with_starter,
+                preexec_fn=partial(_end_with_starter, os.getpid()),
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:
             raise DagsterHomeError(f"{name} did not end in {_COMMAND_LIMIT_S:g} s") from error
@@ -83,7 +84,7 @@ class DagsterHome:
                 cwd=self.folder, env=self.environment, start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                 # It must not outlive this process, however that ends.
-                preexec_fn=_end_with_starter,
+                preexec_fn=partial(_end_with_starter, os.getpid()),
             )  # fmt: skip
             try:
                 yield process
@@ -107,7 +108,7 @@ class DagsterHome:
                     os.kill(int(environ.parent.name), signal.SIGKILL)
 
 
-def _end_with_starter() -> None:
+def _end_with_starter(starter: int) -> None:
     # A shell that starts us in the background leaves SIGINT ignored, and children inherit that.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    end_with_parent(signal.SIGTERM)
+    end_with_parent(signal.SIGTERM, parent=starter)

@@ -207,11 +207,8 @@ def die_with_parent() -> None:
     # A shell may have left it ignored, and a pool could then not end its processes.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if sys.platform == "linux":
-        # Known from the start: asked for only now, the parent may already be another one.
         parent = multiprocessing.parent_process()
-        end_with_parent()
-        if parent is not None and os.getppid() != parent.pid:
-            os._exit(EXIT_INTERRUPTED)
+        end_with_parent(parent=None if parent is None else parent.pid)
     # Ctrl-C goes to the whole group; only the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
