@@ -43,9 +43,6 @@ DTYPES: dict[Dtype, torch.dtype] = {
     "bfloat16": torch.bfloat16,
     "float64": torch.float64,  # for tests
 }
-# Upstream Orpheus decodes four frames and keeps the second: one to its left, two to its right.
-WINDOW_LEFT_FRAMES = 1
-WINDOW_RIGHT_FRAMES = 2
 _PCM_SCALE = 32_767
 _UNMASKED: frozenset[int] = frozenset()
 
@@ -200,7 +197,7 @@ class CodecDecoder:
     def _window(self, hop: int) -> Span | None:
         if self.options.form == "cropped":
             return None
-        window = Span(-WINDOW_LEFT_FRAMES, hop + WINDOW_RIGHT_FRAMES)
+        window = Span(-frames.WINDOW_LEFT_FRAMES, hop + frames.WINDOW_RIGHT_FRAMES)
         return window.scaled(frames.LATENTS_PER_FRAME)
 
     def _pcm(self, hop: int, staged: Tensor, unmasked: frozenset[int]) -> Tensor:

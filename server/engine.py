@@ -18,6 +18,7 @@ FinishReason = Literal["stop", "length", "error"]
 Head = Literal["audio", "full"]
 Form = Literal["in_process", "child"]
 SamplerChoice = Literal["auto", "fused", "vllm"]
+SEED = "speech_seed"  # Name of a request's seed in vLLM's `SamplingParams.extra_args`.
 _CPU_INFO = Path("/proc/cpuinfo")
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from server import engine_random
 from server.engine import (
+    SEED,
     Engine,
     EngineFacts,
     EngineOutput,
@@ -314,7 +315,7 @@ def sampling_params(
         detokenize=False,
         logprobs=sampling.logprobs,
         output_kind=RequestOutputKind.DELTA,
-        extra_args={"speech_seed": sampling.seed} if own else None,
+        extra_args={SEED: sampling.seed} if own else None,
     )
 
 

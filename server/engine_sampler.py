@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from vllm.v1.outputs import LogprobsTensors, SamplerOutput
 
+from server.engine import SEED
 from server.engine_draw import draw, uniform
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from vllm.v1.sample.metadata import SamplingMetadata
 
     from server.engine_model import SpeechLlamaForCausalLM
-
-SEED = "speech_seed"  # Name of a request's seed in vLLM's `SamplingParams.extra_args`.
 
 
 class SlotSampler:

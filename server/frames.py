@@ -37,6 +37,9 @@ LATENTS_PER_FRAME = len(SLOTS_OF_LEVEL[-1])
 SAMPLES_PER_FRAME = SAMPLES_PER_LATENT * LATENTS_PER_FRAME
 FRAMES_PER_S = SAMPLE_RATE_HZ / SAMPLES_PER_FRAME
 REALTIME_TOKENS_PER_S = FRAMES_PER_S * TOKENS_PER_FRAME
+# Upstream Orpheus decodes four frames and keeps the second: one to its left, two to its right.
+WINDOW_LEFT_FRAMES = 1
+WINDOW_RIGHT_FRAMES = 2
 # Of each latent of a frame, the slot that completes it: the last of the slots of its codes.
 _LAST_SLOT_OF_LATENT = [
     max(slots[latent * len(slots) // LATENTS_PER_FRAME] for slots in SLOTS_OF_LEVEL)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _LATENTS = frames.LATENTS_PER_FRAME
 _FRAME_S = frames.SAMPLES_PER_FRAME / frames.SAMPLE_RATE_HZ
 _LATENT_S = frames.SAMPLES_PER_LATENT / frames.SAMPLE_RATE_HZ
-_WINDOW_RIGHT = 8  # codec_decoder.WINDOW_RIGHT_FRAMES in latents: a window has no other context
+_WINDOW_RIGHT = frames.WINDOW_RIGHT_FRAMES * _LATENTS  # A window has no other context.
 _FIRST_PIECE = 2  # latents of the first lead-in row: 43 ms, so that something is sent early
 _UNPACED_WAIT_S = 1.0  # Players come first, but not for ever.
 _PLAN_AGAIN_S = 0.25  # A plan to wait is checked as often: the pace may have changed.
