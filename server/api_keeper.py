@@ -70,7 +70,10 @@ class ApiKeeper:
                 break
             false_starts = 0 if has_opened else false_starts + 1
             if false_starts == FALSE_STARTS:
-                return f"an API process has died {FALSE_STARTS} times while it started"
+                return (
+                    f"an API process has died {FALSE_STARTS} times while it started: see what it or"
+                    " the system logged before, and start the server again"
+                )
             self._metrics.api_restarts.inc()
             if time.monotonic() - began_s > STEADY_S:
                 pause_s = FIRST_PAUSE_S

@@ -278,7 +278,8 @@ def test_api_processes_that_cannot_start_end_the_server(endless_voice: Path) -> 
         check=False,
     )
     assert done.returncode == 5, done.stderr
-    assert "an API process has died 5 times while it started; ending" in done.stderr
+    assert "an API process has died 5 times while it started: see what" in done.stderr
+    assert "start the server again; ending" in done.stderr
     assert done.stdout == ""
 
 
