@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,11 @@ from speech_assets.load.ladder import (
     Step,
     changed,
     outcome_of,
-    slug,
     superseded,
 )
 from speech_assets.load.ladder_file import load_ladder
 from speech_assets.load.tables import ladder_table
+from speech_assets.work.ladder import _check_values
 
 HEAD = '[ladders.mine]\npreset = "embedded-bf16"\n'
 STEP = '[[ladders.mine.steps]]\nname = "a"\nswitch = "largest_hop"\nvalue = 1\n'
@@ -89,7 +90,7 @@ def test_the_ladder_that_ships_can_be_climbed() -> None:
     assert ladder.settings["first_chunk_frames"] == 4
     for step in ladder.steps:
         assert step.value != ladder.settings.get(step.switch)
-        assert changed(preset, slug(step.name), {**ladder.settings, step.switch: step.value})
+    _check_values(preset, ladder)
 
 
 def test_a_changed_preset_is_the_servers_with_one_setting_changed(tmp_path: Path) -> None:
@@ -228,10 +229,10 @@ def test_the_ladder_of_random_weights_can_be_climbed() -> None:
     preset = load_preset("untrained-bf16", {"SPEECH_PRESETS": "server/untrained_presets.toml"})
     ladder = load_ladder("gpu", Path("speech_assets/ladder_untrained.toml"))
     assert ladder.preset == preset.name
-    for step in ladder.steps:
-        name = slug(step.name)
-        row = changed(preset, name, {**ladder.settings, step.switch: step.value})
-        assert tomllib.loads(row)["presets"][name][step.switch] == step.value
+    _check_values(preset, ladder)
+    refused = replace(ladder, steps=(Step("warp", "largest_hop", 3),))
+    with pytest.raises(ConfigError, match="ladder gpu: warp"):
+        _check_values(preset, refused)
 
 
 def test_a_changed_preset_finds_its_files_from_elsewhere() -> None:
