@@ -7,19 +7,20 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from conftest import CODEC, ROOT
+from written_engine import Heard, WrittenEngine
 
 from server import frames
 from server.codec import load_codec
 from server.codec_decoder import CodecDecoder
 from server.codec_form import origin_sha256
-from server.engine import EngineOutput, Generation, Sampling
+from server.engine import Sampling
 from server.errors import ConfigurationError, WeightsError
 from server.files import write_json
 from server.frames import TokenLayout
@@ -36,6 +37,7 @@ from server.stream import Stream
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from server.engine import Generation
     from server.presets import Preset
 
 LAYOUT = TokenLayout()
@@ -55,35 +57,6 @@ def seeded_preset() -> Preset:
     return load_preset("embedded-bf16-seeded", {"SPEECH_PRESETS": "server/seeded_presets.toml"})
 
 
-class Facts:
-    slot_rule = "enforced"
-
-
-@dataclass
-class WrittenEngine:
-    """Gives the ids of one utterance, a frame a step, and then its end."""
-
-    ids: list[int]
-    asked: list[Generation] = field(default_factory=list[Generation])
-    busy: bool = False
-    facts: Facts = field(default_factory=Facts)
-
-    def add(self, generation: Generation) -> None:
-        self.asked.append(generation)
-        self.busy = True
-
-    def step(self) -> list[EngineOutput]:
-        made, self.ids = self.ids[:7], self.ids[7:]
-        self.busy = bool(self.ids)
-        return [EngineOutput("it", made, None if self.ids else "stop")]
-
-
-class Heard:
-    """What an utterance's reader is given."""
-
-    lead_s = 0.0
-
-
 @pytest.fixture(scope="module")
 def decoder() -> CodecDecoder:
     return CodecDecoder(load_codec(CODEC))
@@ -92,7 +65,7 @@ def decoder() -> CodecDecoder:
 def spoken(
     decoder: CodecDecoder, seeded: NDArray[np.uint16], made: NDArray[np.integer]
 ) -> tuple[bytes, UtteranceReport, Generation]:
-    engine = WrittenEngine(LAYOUT.token_ids(made.reshape(-1)).tolist())
+    engine = WrittenEngine(LAYOUT.token_ids(made.reshape(-1)).tolist(), 7)
     planner = Planner(PlannerConfig(unpaced_in_batches=False))
     rounds: Any = Rounds(engine, decoder, planner, LAYOUT, Metrics())  # type: ignore[arg-type]
     request = SpeechRequest("it", "text", "heart", Sampling(seed=1), "keep", whole=True)
@@ -116,6 +89,16 @@ def test_what_begins_with_seeded_frames_sounds_as_if_it_had_made_them(
     # The model goes on from them, and makes so many fewer.
     assert asked.prompt_ids == [1, 2, *LAYOUT.token_ids(codes[:SEEDED].reshape(-1)).tolist()]
     assert asked.sampling.max_tokens == all_asked.sampling.max_tokens - SEEDED * 7
+
+
+def test_seeded_frames_alone_are_no_speech(decoder: CodecDecoder) -> None:
+    codes = np.random.default_rng(5).integers(0, 1_500, (SEEDED + 1, 7)).astype(np.uint16)
+    seeded, made = codes[:SEEDED].reshape(-1), codes[SEEDED:]
+    audio, report, _ = spoken(decoder, seeded, made[:0])
+    assert (audio, report.samples, report.ttfa_ms) == (b"", 0, None)
+    audio, report, _ = spoken(decoder, seeded, made)
+    assert len(audio) > 0
+    assert report.frames == SEEDED + 1
 
 
 def test_seeded_silence_is_first_audio_and_none_that_was_made() -> None:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from conftest import CODEC
+from written_engine import Heard, WrittenEngine
 
 from server.codec import load_codec
 from server.codec_decoder import CodecDecoder
-from server.engine import EngineOutput, Sampling
+from server.engine import Sampling
 from server.frames import TokenLayout
 from server.metrics import Metrics
 from server.plan import PlannerConfig
@@ -26,44 +27,6 @@ if TYPE_CHECKING:
 
 LAYOUT = TokenLayout()
 CHARACTERS = 40  # 3.5 s expected, 6.2 s at the longest
-
-
-class Facts:
-    slot_rule = "enforced"
-
-
-class WrittenEngine:
-    """Gives the ids of one utterance, so many a step, and then its end."""
-
-    facts = Facts()
-
-    def __init__(self, ids: list[int], burst: int) -> None:
-        self._ids, self._burst = ids, burst
-        self._name = ""
-
-    @property
-    def busy(self) -> bool:
-        return bool(self._name)
-
-    def add(self, generation) -> None:
-        self._name = generation.request_id
-
-    def abort(self, names: list[str]) -> None:
-        assert names == [self._name]
-        self._name = ""
-
-    def step(self) -> list[EngineOutput]:
-        given, self._ids = self._ids[: self._burst], self._ids[self._burst :]
-        output = EngineOutput(self._name, given, None if self._ids else "stop")
-        if not self._ids:
-            self._name = ""
-        return [output]
-
-
-class Heard:
-    """What an utterance's reader is given."""
-
-    lead_s = 0.0
 
 
 @pytest.fixture(scope="module")
@@ -100,25 +63,32 @@ def test_an_utterance_asked_for_whole_ends_where_its_codes_say(decoder, frames, 
     assert len({audio for audio, _ in ways.values()}) == 1
 
 
-class Stalling:
-    """A reader of whom it is said how much audio waits for it."""
+class Clock:
+    """A millisecond later each time that it is looked at."""
 
-    lead_s = 0.0
+    now_ms = 0
+
+    def monotonic(self) -> float:
+        self.now_ms += 1
+        return self.now_ms / 1e3
 
 
-def test_a_stream_whose_reader_stalls_is_paused_at_the_next_whole_frame(decoder) -> None:
+def test_a_stream_whose_reader_stalls_is_paused_at_the_next_whole_frame(
+    decoder, monkeypatch
+) -> None:
+    monkeypatch.setattr("server.rounds.time", Clock())
     codes = np.random.default_rng(4).integers(0, 1_500, (400, 7))
     engine = WrittenEngine(LAYOUT.token_ids(codes.reshape(-1)).tolist(), 1)
     rounds = Rounds(engine, decoder, Planner(PlannerConfig()), LAYOUT, Metrics())
     request = SpeechRequest("it", "text", "heart", Sampling(seed=1), "keep")
-    reader = Stalling()
+    reader = Heard()
     rounds.begin(Submission(request, [1], 4 * CHARACTERS, reader, 0.0))
     for _ in range(7 * 12 + 3):  # Not at a frame's end.
         rounds.turn()
     assert engine.busy
     reader.lead_s = PARK_S + 1
-    rounds._streams["it"].look_at_s = 0.0  # As audio has it, or the time that has passed.
-    for _ in range(7):
+    while engine.busy:  # It is looked at once audio comes, or time has passed.
         rounds.turn()
-    assert not engine.busy
+    assert engine.ids
+    assert len(engine.ids) % 7 == 0
     assert not rounds.idle
