@@ -34,7 +34,11 @@ if TYPE_CHECKING:
     from server.speech import SpeechService, Utterance
     from server.wire import Frame
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # vLLM's and torch's, of their own use.
+
+# torch's, of what vLLM imports.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"
+)
 
 SETTINGS = EngineSettings(max_streams=4, max_model_len=512)
 FRAMES = 12
