@@ -180,6 +180,17 @@ def test_a_killed_process_ends_all_calls_with_its_exit_code() -> None:
             decoder.submit(*calls()[2])
 
 
+def test_an_answer_that_is_none_ends_all_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(in_process) as decoder:
+        assert isinstance(decoder, ProcessDecoder)
+        monkeypatch.setattr("server.codec_process.receive", lambda *_: b"\xff")
+        tickets = [decoder.submit(*calls()[2]) for _ in range(3)]
+        for ticket in tickets:
+            with pytest.raises(EngineDiedError, match="codec's reader stopped: "):
+                ticket.pcm()
+        wait_for(lambda: not is_running(decoder.pid), "the process has ended")
+
+
 def test_who_watches_a_codec_that_has_failed_hears_of_it_at_once() -> None:
     failed, heard = OpenCalls(), list[ServerError | None]()
     failed.fail(error := EngineDiedError("pulled by the test"))

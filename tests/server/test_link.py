@@ -63,3 +63,31 @@ def test_of_what_is_said_again_and_again_the_newest_alone_waits() -> None:
     assert 0 < most_held < 2 * WRITE_BUFFER_BYTES
     assert len(heard) < SAID
     assert heard.count(Began(7)) == 1  # What is said once is not lost.
+
+
+def test_what_is_said_once_is_heard_also_where_the_link_closes_while_it_is_behind() -> None:
+    async def scenario() -> list[Message]:
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        loop = asyncio.get_running_loop()
+        link = WatchedLink(lambda _: None)
+        await loop.create_unix_connection(lambda: link, sock=ours)
+        for count in range(SAID):
+            link.send_newest(newest(count))
+            await asyncio.sleep(0)
+        assert link.transport.get_write_buffer_size() > 0
+        link.send(Began(7))
+        link.close()
+        heard: list[Message] = []
+        unpacker = Unpacker()
+        with theirs:
+            async with asyncio.timeout(60):
+                while data := await loop.sock_recv(theirs, 1 << 20):
+                    heard += [each.message for each in unpacker.feed(data) if each.message]
+                await link.lost.wait()
+        return heard
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        heard = runner.run(scenario())
+    assert heard[-1] == Began(7)
+    assert len(heard) < SAID

@@ -86,7 +86,6 @@ def spoken(server: SpeechServer, seed: int) -> np.ndarray:
     return np.frombuffer(answer.content, "<i2")
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_an_utterance_is_as_long_as_was_drawn_and_begins_with_silence(server: SpeechServer) -> None:
     seeds = sorted(range(40), key=spoken_frames)[:2]
     for seed in seeds:
@@ -153,6 +152,32 @@ def test_an_end_that_comes_by_chance_is_passed_over(most: int, reason: str) -> N
         2 + given for given in range(0, len(outputs), 3)
     ]
     assert inner.asked[1].prompt_ids[2:] == [ORPHEUS.audio_base + n for n in range(3)]
+
+
+def test_what_went_on_under_another_id_is_aborted_by_its_own() -> None:
+    inner = Ending()
+    engine = UntrainedEngine(inner, ORPHEUS)
+    for name, seed in (("r", 3), ("other", 4)):
+        engine.add(Generation(name, [1, 2], Sampling(seed=seed, max_tokens=2_000)))
+    while len(inner.asked) < 4:
+        engine.step()
+    assert {asked.request_id for asked in inner.asked[2:]} == {"r#2", "other#2"}
+    engine.abort(["r"])
+    assert {output.request_id for output in engine.step()} == {"other"}
+    engine.abort(["other", "r"])  # One that has ended is passed over.
+    assert not engine.busy
+
+
+def test_a_paused_utterance_goes_on_to_the_same_end() -> None:
+    drawn = spoken_frames(3) * frames.TOKENS_PER_FRAME
+    had = [ORPHEUS.audio_base + n % 7 for n in range(frames.TOKENS_PER_FRAME)]
+    engine = UntrainedEngine(Ending(), ORPHEUS)
+    engine.add(Generation("r", [1, 2, *had], Sampling(seed=3, max_tokens=2_000)))
+    outputs: list[EngineOutput] = []
+    while engine.busy:
+        outputs += engine.step()
+    assert len(outputs) == drawn - len(had)
+    assert outputs[-1].finish_reason == "stop"
 
 
 def test_the_config_says_that_the_weights_are_random(server: SpeechServer) -> None:

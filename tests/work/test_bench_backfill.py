@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pyarrow.parquet as pq
 import pytest
 from lineage_run import processes_with, wait_for
@@ -15,7 +16,7 @@ from lineage_run import processes_with, wait_for
 from speech_assets.corpus.benchmark_corpora import tiny_corpus
 from speech_assets.results.result import read_result
 from speech_assets.results.tables import backfill_table
-from speech_assets.work.bench_backfill import _lock_errors
+from speech_assets.work.bench_backfill import _lock_errors, _work_s
 from speech_assets.work.dagster_home import DagsterHome
 
 ROOT = Path(__file__).parents[2]
@@ -82,6 +83,22 @@ def test_a_step_is_shown_with_its_work_and_not_at_all_where_only_encoding_was_ti
         )
     }
     assert "| 0.9 (0.4) | 1.5 (0.8) | 2026-12-01 |" in backfill_table([value])
+
+
+def test_of_a_shard_that_was_made_again_the_newest_work_counts() -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        for partition, metadata in (
+            ("a", {"seconds": 9.0}),
+            ("b", {"seconds": 2.0}),
+            ("a", {"seconds": 0.5}),
+            ("c", {}),
+        ):
+            instance.report_runless_asset_event(
+                dg.AssetMaterialization("tokens", partition=partition, metadata=metadata)
+            )
+        # Also where they come in several pages.
+        assert [_work_s(instance, "tokens", count) for count in (1, 2, 10)] == [2.5] * 3
+        assert _work_s(instance, "speech", 10) == 0
 
 
 @pytest.mark.timeout(400)
